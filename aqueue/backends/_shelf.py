@@ -1,0 +1,179 @@
+"""The containers of the memory store: plain, synchronous, and each change complete before anyone else looks."""
+
+import asyncio
+import heapq
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Iterator
+from itertools import count, islice
+
+import msgspec
+
+from aqueue.port import FailedRecord, Message, Position
+
+
+class Job:
+    """One stored job. `token` is the receipt of the hand-out that holds it, 0 while it waits."""
+
+    __slots__ = ("attempts", "id", "lease_until", "lost", "payload", "queue", "ready_at", "token")
+
+    def __init__(self, message: Message, ready_at: float) -> None:
+        self.id = message.id
+        self.queue = message.queue
+        self.payload = message.payload
+        self.ready_at = ready_at
+        self.attempts = 0
+        self.lost = 0
+        self.token = 0
+        self.lease_until = 0.0
+
+
+class Lane:
+    """One queue's jobs: waiting in order, delayed by due time, leased by receipt."""
+
+    __slots__ = ("_numbers", "delayed", "expiries", "held", "leased", "ready")
+
+    def __init__(self, numbers: "count[int]") -> None:
+        self._numbers = numbers
+        self.held: dict[str, Job] = {}
+        self.ready: deque[Job] = deque()
+        self.delayed: list[tuple[float, int, Job]] = []
+        self.leased: dict[int, Job] = {}
+        self.expiries: list[tuple[float, int]] = []
+
+    def admit(self, job: Job, delay: float, *, first: bool = False) -> None:
+        """Let the job wait, ready or delayed; `first` puts it at the head."""
+        self.held[job.id] = job
+        if delay > 0:
+            heapq.heappush(self.delayed, (job.ready_at, next(self._numbers), job))
+        elif first:
+            self.ready.appendleft(job)
+        else:
+            self.ready.append(job)
+
+    def take_up(self, now: float) -> None:
+        """Make due jobs ready, and take back the jobs whose lease ran out (LEASE-2, DELAY-1)."""
+        while self.delayed and self.delayed[0][0] <= now:
+            self.ready.append(heapq.heappop(self.delayed)[2])
+        while self.expiries and self.expiries[0][0] <= now:
+            _, token = heapq.heappop(self.expiries)
+            job = self.leased.get(token)
+            if job is None:
+                continue
+            if job.lease_until > now:  # it was renewed since
+                heapq.heappush(self.expiries, (job.lease_until, token))
+                continue
+            del self.leased[token]
+            job.token = 0
+            job.attempts += 1
+            job.lost += 1
+            job.ready_at = job.lease_until
+            self.ready.append(job)
+
+    def reserve(self, until: float) -> Job:
+        """Hand out the first ready job under a receipt never used before."""
+        job = self.ready.popleft()
+        token = job.token = next(self._numbers)
+        job.lease_until = until
+        self.leased[token] = job
+        heapq.heappush(self.expiries, (until, token))
+        return job
+
+    def let_go(self, receipt: object) -> Job | None:
+        """End the hand-out with this receipt; None if it ended before."""
+        job = self.leased.pop(receipt, None) if isinstance(receipt, int) else None
+        if job is None:
+            return None
+        del self.held[job.id]
+        job.token = 0
+        if len(self.expiries) > 64 + 4 * len(self.leased):
+            self.expiries = [(held.lease_until, token) for token, held in self.leased.items()]
+            heapq.heapify(self.expiries)
+        return job
+
+    def clear(self) -> int:
+        """Discard what nobody holds; a delivery past its lease is still held (CLEAR-1)."""
+        removed = len(self.ready) + len(self.delayed)
+        self.ready.clear()
+        self.delayed.clear()
+        self.held = {job.id: job for job in self.leased.values()}
+        return removed
+
+    def next_time(self) -> float:
+        """Return when the next delayed job is due or the next lease may run out; infinity for never."""
+        due = self.delayed[0][0] if self.delayed else float("inf")
+        return min(due, self.expiries[0][0]) if self.expiries else due
+
+
+class FailedShelf:
+    """Failed jobs in the order they failed, found by job and by position."""
+
+    def __init__(self) -> None:
+        self._records: dict[Position, FailedRecord] = {}
+        self._order: list[Position] = []
+        self._places: dict[tuple[str, str], Position] = {}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def keep(self, record: FailedRecord, now: float) -> None:
+        """Store the record once; a later failure of the same job takes the earlier one's place."""
+        place = self._places.get((record.queue, record.id))
+        known = self._records[place] if place is not None else None
+        if known is not None:
+            if known.delivery == record.delivery:
+                return
+            self.forget(known)
+        while (at := Position(now, record.id)) in self._records:  # one id may fail on two queues at once
+            now += 1e-6
+        self._records[at] = msgspec.structs.replace(record, failed_at=at.failed_at)
+        self._places[record.queue, record.id] = at
+        insort(self._order, at)
+
+    def matching(self, queue: str | None, job: str | None, after: Position | None = None) -> Iterator[FailedRecord]:
+        """Yield the records, oldest first, from after a position."""
+        start = bisect_right(self._order, after) if after is not None else 0
+        for position in islice(self._order, start, None):
+            record = self._records[position]
+            if (queue is None or record.queue == queue) and (job is None or record.name == job):
+                yield record
+
+    def forget(self, record: FailedRecord) -> bool:
+        """Remove exactly this record; False when it is gone."""
+        position = Position(record.failed_at, record.id)
+        if self._records.get(position) != record:
+            return False
+        del self._records[position]
+        del self._places[record.queue, record.id]
+        self._order.remove(position)
+        return True
+
+    def oldest(self, limit: int, *, before: float | None, beyond: int | None) -> list[FailedRecord]:
+        """Return up to `limit` of the oldest records that are past a time or beyond a count."""
+        surplus = max(0, len(self._order) - beyond) if beyond is not None else 0
+        if before is not None:
+            surplus = max(surplus, bisect_right(self._order, Position(before, "~")))
+        return [self._records[position] for position in self._order[: min(surplus, limit)]]
+
+
+class Shelf:
+    """What a memory store holds, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, Lane] = {}
+        self.failed = FailedShelf()
+        self.waiting: dict[asyncio.Future[None], frozenset[str]] = {}
+        self._numbers = count(1)
+
+    def lane(self, queue: str) -> Lane:
+        """Return the queue's lane, made at first sight."""
+        lane = self.lanes.get(queue)
+        if lane is None:
+            lane = self.lanes[queue] = Lane(self._numbers)
+        return lane
+
+    def announce(self, queue: str) -> None:
+        """Wake everyone who waits for this queue, the longest waiting first."""
+        for future, queues in self.waiting.items():
+            if queue in queues and not future.done():
+                future.set_result(None)

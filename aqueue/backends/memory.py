@@ -1,0 +1,208 @@
+"""Jobs in this process's memory: for tests and single processes, under the same contract as every store.
+
+No verb suspends, so each is one atomic step on the event loop. `memory://` is private to its connection,
+`memory://name` is shared by the process and outlives its connections. Times come from an injected clock.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import islice
+
+from aqueue.backends._shelf import Job, Shelf
+from aqueue.port import (
+    Answer,
+    Capabilities,
+    FailedRecord,
+    Failing,
+    Faults,
+    Message,
+    Position,
+    QueueStats,
+    Releasing,
+    Reserved,
+    StoreOptions,
+    Verdict,
+)
+from aqueue.urls import StoreURL
+
+_shared: dict[str, Shelf] = {}
+
+
+class MemoryBackend:
+    """The port over plain Python containers."""
+
+    capabilities = Capabilities(system="memory", shortest_lease=0.001, immediate=True, max_batch=10_000)
+    faults: Faults = {}
+
+    def __init__(self, shelf: Shelf, *, lease: float, clock: Callable[[], float]) -> None:
+        self._shelf = shelf
+        self._lease = lease
+        self._clock = clock
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+    async def migrate(self) -> None:
+        """Nothing to create."""
+
+    async def push(self, batch: Sequence[Message]) -> Sequence[None]:
+        """Store each message unless its queue still holds its id (PUSH-10)."""
+        now = self._clock()
+        for message in batch:
+            lane = self._shelf.lane(message.queue)
+            if message.id not in lane.held:
+                lane.admit(Job(message, now + message.delay), message.delay)
+                if self._shelf.waiting:
+                    self._shelf.announce(message.queue)
+        return [None] * len(batch)
+
+    async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
+        """Reserve in list order; what is due or expired is taken up first."""
+        now = self._clock()
+        taken: list[Reserved] = []
+        for queue in queues:
+            lane = self._shelf.lanes.get(queue)
+            if lane is None:
+                continue
+            lane.take_up(now)
+            while lane.ready and len(taken) < limit:
+                taken.append(_reserved(lane.reserve(now + self._lease), now))
+        return taken
+
+    async def wait(self, queues: Sequence[str], seconds: float) -> None:
+        """Return at an arrival, at the next due time or expiry, or after `seconds`."""
+        lanes = [self._shelf.lanes[queue] for queue in queues if queue in self._shelf.lanes]
+        if any(lane.ready for lane in lanes):
+            return
+        due = min((lane.next_time() for lane in lanes), default=float("inf"))
+        loop = asyncio.get_running_loop()
+        arrival: asyncio.Future[None] = loop.create_future()
+        self._shelf.waiting[arrival] = frozenset(queues)
+        timer = loop.call_later(max(0.0, min(seconds, due - self._clock())), _wake, arrival)
+        try:
+            await arrival
+        finally:
+            timer.cancel()
+            del self._shelf.waiting[arrival]
+
+    async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
+        """Remove each job that this very delivery still holds."""
+        return [Verdict.STALE if self._let_go(item) is None else Verdict.SETTLED for item in batch]
+
+    async def release(self, batch: Sequence[Releasing]) -> Sequence[Answer]:
+        """Put each job back; an uncounted give-back without delay returns to the head of its queue."""
+        return [self._put_back(item) for item in batch]
+
+    async def fail(self, batch: Sequence[Failing]) -> Sequence[Answer]:
+        """Keep the record of each job that this delivery still holds, and remove the job."""
+        answers: list[Answer] = []
+        for item in batch:
+            if self._let_go(item.reserved) is None:
+                answers.append(Verdict.STALE)
+                continue
+            self._shelf.failed.keep(item.record, self._clock())
+            answers.append(Verdict.SETTLED)
+        return answers
+
+    async def extend(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
+        """Start each lease anew while this very delivery holds it."""
+        until = self._clock() + self._lease
+        answers: list[Answer] = []
+        for item in batch:
+            job = self._shelf.lane(item.queue).leased.get(item.receipt)  # type: ignore[call-overload]  # opaque
+            if job is not None:
+                job.lease_until = until
+            answers.append(Verdict.STALE if job is None else Verdict.SETTLED)
+        return answers
+
+    async def stats(self, queue: str) -> QueueStats:
+        """Count the jobs as the next pop would find them."""
+        lane = self._shelf.lane(queue)
+        now = self._clock()
+        due = [at for at, _, _ in lane.delayed if at <= now]
+        expired = [job.lease_until for job in lane.leased.values() if job.lease_until <= now]
+        since = [*due, *expired, *(job.ready_at for job in islice(lane.ready, 1))]
+        return QueueStats(
+            ready=len(lane.ready) + len(due) + len(expired),
+            delayed=len(lane.delayed) - len(due),
+            leased=len(lane.leased) - len(expired),
+            failed=sum(1 for _ in self._shelf.failed.matching(queue, None)),
+            oldest_age=now - min(since) if since else None,
+        )
+
+    async def clear(self, queue: str) -> int:
+        """Discard what nobody holds (CLEAR-1)."""
+        return self._shelf.lane(queue).clear()
+
+    async def keep(self, batch: Sequence[FailedRecord]) -> None:
+        """Store each record once."""
+        for record in batch:
+            self._shelf.failed.keep(record, self._clock())
+
+    async def failed_page(
+        self, *, queue: str | None, job: str | None, after: Position | None, limit: int
+    ) -> Sequence[FailedRecord]:
+        """List from a position on, oldest first."""
+        return list(islice(self._shelf.failed.matching(queue, job, after), limit))
+
+    async def failed_get(self, id: str) -> FailedRecord | None:
+        """Find the oldest record of a job."""
+        return next((record for record in self._shelf.failed.matching(None, None) if record.id == id), None)
+
+    async def failed_count(self, *, queue: str | None, job: str | None) -> int:
+        """Count the records."""
+        return sum(1 for _ in self._shelf.failed.matching(queue, job))
+
+    async def failed_retry(self, record: FailedRecord, message: Message) -> bool:
+        """Swap the record for a waiting job."""
+        if not self._shelf.failed.forget(record):
+            return False
+        await self.push([message])
+        return True
+
+    async def failed_discard(self, record: FailedRecord) -> bool:
+        """Remove the record."""
+        return self._shelf.failed.forget(record)
+
+    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+        """Remove the oldest records past the age or beyond the count."""
+        before = self._clock() - older_than if older_than is not None else None
+        surplus = self._shelf.failed.oldest(limit, before=before, beyond=keep)
+        return sum(self._shelf.failed.forget(record) for record in surplus)
+
+    def _let_go(self, item: Reserved) -> Job | None:
+        return self._shelf.lane(item.queue).let_go(item.receipt)
+
+    def _put_back(self, item: Releasing) -> Answer:
+        job = self._let_go(item.reserved)
+        if job is None:
+            return Verdict.STALE
+        if item.counted:
+            job.attempts += 1
+            job.lost = 0
+        if item.counted or item.delay > 0:
+            job.ready_at = self._clock() + item.delay
+        self._shelf.lane(job.queue).admit(job, item.delay, first=not item.counted)
+        self._shelf.announce(job.queue)
+        return Verdict.SETTLED
+
+
+def from_url(url: StoreURL, options: StoreOptions) -> MemoryBackend:
+    """Return a private store for `memory://`, the process's own for `memory://name`."""
+    url.read_options({})
+    name = ",".join(host for host, _ in url.hosts) + url.path
+    shelf = _shared.setdefault(name, Shelf()) if name else Shelf()
+    return MemoryBackend(shelf, lease=options.lease, clock=options.clock)
+
+
+def _reserved(job: Job, now: float) -> Reserved:
+    waited = max(0.0, now - job.ready_at)
+    return Reserved(job.id, job.queue, job.payload, job.token, job.attempts + 1, job.lost, waited)
+
+
+def _wake(arrival: "asyncio.Future[None]") -> None:
+    if not arrival.done():
+        arrival.set_result(None)

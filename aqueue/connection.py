@@ -1,0 +1,110 @@
+"""From a URL to a queue. The only place that knows which backend serves which scheme."""
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+from aqueue.contract.signing import Keyring
+from aqueue.errors import InvalidQueueArgument, QueueUnavailable
+from aqueue.port import Backend, StoreOptions
+from aqueue.queue import Queue, QueueOptions
+from aqueue.telemetry import Telemetry
+from aqueue.urls import StoreURL, parse_url
+
+Opener = Callable[[StoreURL, StoreOptions], Backend]
+
+# scheme -> (module with `from_url`, the extra that installs its driver)
+_BACKENDS: Mapping[str, tuple[str, str | None]] = {
+    "memory": ("aqueue.backends.memory", None),
+    "sqlite": ("aqueue.backends.sqlite", None),
+}
+_ENTRY_POINTS = "aqueue.backends"
+
+
+def connect(
+    url: str,
+    *,
+    lease: float = 60.0,
+    keyring: Keyring | None = None,
+    accept_unsigned: bool = False,
+    failed: str | None = None,
+    keep_failed: timedelta | int | None = None,
+    call_timeout: float = 10.0,
+    clock: Callable[[], float] | None = None,
+    tracer_provider: Any = None,
+    meter_provider: Any = None,
+) -> Queue:
+    """Return a queue over the store the URL names; nothing is opened or read until `open` or `async with`.
+
+    `lease` and `call_timeout` are seconds. `failed` is the URL of another store that keeps this queue's
+    failed jobs; `keep_failed` bounds how long (a timedelta) or how many (a count). `clock` returns seconds
+    since the epoch, for stores that have no clock of their own. Raises `InvalidQueueArgument` for an
+    unknown scheme or option, `QueueUnavailable` when a driver is not installed.
+    """
+    options = QueueOptions(
+        lease=lease,
+        call_timeout=call_timeout,
+        keyring=keyring,
+        accept_unsigned=accept_unsigned,
+        keep_failed=keep_failed,
+        **({} if clock is None else {"clock": clock}),
+    )
+    store_options = StoreOptions(lease=options.lease, clock=options.clock)
+    backend = open_backend(url, store_options)
+    telemetry = Telemetry(
+        backend.capabilities.system, tracer_provider=tracer_provider, meter_provider=meter_provider
+    )
+    keeper = open_backend(failed, store_options) if failed is not None else None
+    return Queue(backend, options, failed=keeper, telemetry=telemetry)
+
+
+def connect_from_env(name: str | None = None) -> Queue:
+    """Return the queue that `AQUEUE_URL` names, or `AQUEUE_<NAME>_URL` for a named connection.
+
+    `AQUEUE_LEASE_SECONDS` or `AQUEUE_<NAME>_LEASE_SECONDS` set its lease.
+    """
+    prefix = "AQUEUE_" if name is None else f"AQUEUE_{name.upper().replace('-', '_')}_"
+    url = os.environ.get(f"{prefix}URL")
+    if not url:
+        raise InvalidQueueArgument(f"set {prefix}URL to a connection URL, for instance sqlite:///jobs.db")
+    lease = os.environ.get(f"{prefix}LEASE_SECONDS")
+    return connect(url) if lease is None else connect(url, lease=_seconds(lease, f"{prefix}LEASE_SECONDS"))
+
+
+def open_backend(url: str, options: StoreOptions) -> Backend:
+    """Return the backend that serves the URL's scheme, built-in or from an entry point; open nothing."""
+    parsed = parse_url(url)
+    return _opener(parsed.scheme)(parsed, options)
+
+
+def _opener(scheme: str) -> Opener:
+    if scheme not in _BACKENDS:
+        return _third_party(scheme)
+    module, extra = _BACKENDS[scheme]
+    try:
+        opener: Opener = import_module(module).from_url
+    except ModuleNotFoundError as error:
+        raise QueueUnavailable(
+            f"{scheme}:// needs the driver {error.name!r}: pip install 'aqueue-jobs[{extra}]'"
+        ) from error
+    return opener
+
+
+def _third_party(scheme: str) -> Opener:
+    from importlib.metadata import entry_points  # slow to import, and rarely asked
+    found = entry_points(group=_ENTRY_POINTS)
+    for entry_point in found:
+        if entry_point.name == scheme:
+            opener: Opener = entry_point.load()
+            return opener
+    known = ", ".join(sorted({*_BACKENDS, *(entry_point.name for entry_point in found)}))
+    raise InvalidQueueArgument(f"unknown URL scheme {scheme!r}; known: {known}")
+
+
+def _seconds(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidQueueArgument(f"{name} must be a number of seconds") from None

@@ -1,0 +1,124 @@
+"""A worker's slots: long-lived tasks, each running one delivery at a time in a fresh context (WORK-2)."""
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import anyio.abc
+
+from aqueue.delivery import Delivery
+from aqueue.runner import Runner
+from aqueue.running import Cause, InContext, Run, Stepping
+
+
+class Crew:
+    """Runs up to `size` deliveries at once in the tasks of one task group.
+
+    `on_trouble` is told what the store raised while a delivery was settled. `running` holds the deliveries
+    that began; a slot is free again only when its settlement is confirmed.
+    """
+
+    def __init__(
+        self, runner: Runner, size: int, stepping: Stepping, on_trouble: Callable[[Exception], None]
+    ) -> None:
+        self.running: set[Run] = set()
+        self._runner = runner
+        self._size = size
+        self._stepping = stepping
+        self._on_trouble = on_trouble
+        self._context = contextvars.copy_context()
+        self._inbox: deque[Delivery] = deque()
+        self._busy = 0
+        self._resting: deque[asyncio.Future[None]] = deque()
+        self._change: asyncio.Future[None] | None = None
+        self._is_dismissed = False
+
+    def start(self, group: anyio.abc.TaskGroup) -> None:
+        """Start the slots in the worker's task group."""
+        for number in range(self._size):
+            group.start_soon(self._slot, name=f"aqueue slot {number}")
+
+    @property
+    def free(self) -> int:
+        """How many more deliveries can start now."""
+        return self._size - self._busy
+
+    def hand_out(self, deliveries: Sequence[Delivery]) -> None:
+        """Give each delivery to a slot; no more of them than are free."""
+        self._busy += len(deliveries)
+        self._inbox.extend(deliveries)
+        self._wake(len(deliveries))
+
+    async def wait_free(self) -> int:
+        """Wait until a slot is free and return how many are."""
+        while self.free == 0:
+            await self._changed()
+        return self.free
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing runs."""
+        while self._busy:
+            await self._changed()
+
+    def cancel_running(self, cause: Cause) -> None:
+        """Cancel every handler that still runs; their deliveries are settled all the same."""
+        for run in tuple(self.running):
+            run.cancel(cause)
+
+    def dismiss(self) -> None:
+        """Let each slot end once its delivery has."""
+        self._is_dismissed = True
+        self._wake(len(self._resting))
+
+    async def _slot(self) -> None:
+        while True:
+            while not self._inbox:
+                if self._is_dismissed:
+                    return
+                await self._rest()
+            await self.work(self._inbox.popleft())
+            self._busy -= 1
+            if self._change is not None and not self._change.done():
+                self._change.set_result(None)
+
+    async def work(self, delivery: Delivery) -> None:
+        """Run one delivery in a context of its own, whatever it does to itself."""
+        run = Run(delivery)
+        self.running.add(run)
+        try:
+            await InContext(self._runner.run(run), self._context.copy(), self._stepping, delivery)
+        except Exception as error:  # noqa: BLE001 - an outage of the store: the lease brings the job back
+            self._on_trouble(error)
+        finally:
+            self.running.discard(run)
+        await _forget_stray_cancellation()
+
+    async def _rest(self) -> None:
+        waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._resting.append(waker)
+        await waker
+
+    async def _changed(self) -> None:
+        self._change = asyncio.get_running_loop().create_future()
+        await self._change
+
+    def _wake(self, count: int) -> None:
+        while count and self._resting:
+            waker = self._resting.popleft()
+            if not waker.done():
+                waker.set_result(None)
+                count -= 1
+
+
+async def _forget_stray_cancellation() -> None:
+    """A handler that cancelled its own task must not end the slot, nor hit the next delivery."""
+    task = asyncio.current_task()
+    if task is None or not task.cancelling():
+        return
+    while task.cancelling():
+        task.uncancel()
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        return

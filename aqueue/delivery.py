@@ -1,0 +1,106 @@
+"""A delivery: one hand-out of a job to one worker."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from aqueue.contract.envelope import Envelope
+from aqueue.errors import JobReconstructionError
+from aqueue.jobs import job_type
+from aqueue.port import Receipt, Reserved
+
+T = TypeVar("T")
+
+
+class Delivery:
+    """What `pop` hands out; settle it with the queue it came from. Nothing in it can be changed."""
+
+    __slots__ = ("_args", "_envelope", "_reserved")
+
+    def __init__(self, reserved: Reserved, envelope: Envelope) -> None:
+        self._reserved = reserved
+        self._envelope = envelope
+        self._args: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.name} {self.id} on {self.queue!r}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        """The job's id, the same through every retry and re-drive (PUSH-9)."""
+        return self._envelope.id
+
+    @property
+    def name(self) -> str:
+        """The job's wire name."""
+        return self._envelope.name
+
+    @property
+    def args(self) -> dict[str, Any]:
+        """The arguments as plain JSON, decoded when first read; raises `JobReconstructionError` if they can't be."""
+        if self._args is None:
+            try:
+                self._args = msgspec.json.decode(self._envelope.args)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+                raise JobReconstructionError(f"the arguments of job {self.name} are not JSON") from error
+        return self._args
+
+    def job(self, job_class: type[T]) -> T:
+        """Return the job restored as this class; raises `JobReconstructionError` where it doesn't fit (ARG-5)."""
+        declared = job_type(job_class)
+        if self.name != declared.name and self.name not in declared.aliases:
+            raise JobReconstructionError(f"this delivery holds a {self.name}, not a {declared.name}")
+        restored: T = declared.restore(self.raw_args)
+        return restored
+
+    @property
+    def raw_args(self) -> bytes:
+        """The arguments as the JSON bytes that were pushed."""
+        return bytes(self._envelope.args)
+
+    @property
+    def queue(self) -> str:
+        """The queue it was taken from."""
+        return self._reserved.queue
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1 (ATT-1)."""
+        return self._reserved.attempt
+
+    @property
+    def lost(self) -> int:
+        """How many leases ran out since the last counted settlement (ATT-3)."""
+        return self._reserved.lost
+
+    @property
+    def max_attempts(self) -> int | None:
+        """The job's own cap, or None where the worker's default decides (ATT-2)."""
+        return self._envelope.max_attempts
+
+    @property
+    def pushed_at(self) -> datetime:
+        """When it was pushed, in UTC, by the pushing process's clock."""
+        return datetime.fromtimestamp(self._envelope.pushed_at, UTC)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What travels beside the arguments: the trace context and the like."""
+        return self._envelope.metadata
+
+    @property
+    def receipt(self) -> Receipt:
+        """Opaque proof of this hand-out, new each time (FENCE-1)."""
+        return self._reserved.receipt
+
+    @property
+    def reserved(self) -> Reserved:
+        """The port's record of this hand-out, for settling it."""
+        return self._reserved
+
+    @property
+    def waited(self) -> float:
+        """How long the job had been ready, in seconds by the store's clock."""
+        return self._reserved.waited

@@ -1,0 +1,44 @@
+"""Middleware: functions around the handler, first one outermost (MID-1)."""
+
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from aqueue.delivery import Delivery
+from aqueue.errors import InvalidQueueArgument
+
+CallNext: TypeAlias = Callable[[Delivery], Awaitable[object]]
+"""Runs the rest: `await call_next(delivery)`."""
+
+Middleware: TypeAlias = Callable[[Delivery, CallNext], Awaitable[object]]
+"""`async def m(delivery, call_next)`. One that never calls on lets the job count as returned, unhandled;
+one that raises fails the attempt; one may call on more than once."""
+
+Chain: TypeAlias = Callable[[Delivery, CallNext], Awaitable[object]]
+"""Runs all middleware around the handler given as the second argument."""
+
+
+def chain(middlewares: Sequence[Middleware]) -> Chain | None:
+    """Compose middleware, the first outermost; None for none, so that nothing costs nothing.
+
+    Raises `InvalidQueueArgument` for one that can't be called.
+    """
+    composed: Chain | None = None
+    for middleware in reversed(middlewares):
+        if not callable(middleware):
+            raise InvalidQueueArgument(
+                f"middleware must be callable as m(delivery, call_next): {middleware!r}"
+            )
+        composed = middleware if composed is None else _around(middleware, composed)
+    return composed
+
+
+def _around(outer: Middleware, inner: Chain) -> Chain:
+    def composed(delivery: Delivery, handler: CallNext) -> Awaitable[object]:
+        return outer(delivery, functools.partial(_call_on, inner, handler))
+
+    return composed
+
+
+def _call_on(inner: Chain, handler: CallNext, delivery: Delivery) -> Awaitable[object]:
+    return inner(delivery, handler)

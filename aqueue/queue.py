@@ -1,0 +1,293 @@
+"""`Queue`: what users hold. It checks what they ask, and hands each verb to the part that does it."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from aqueue.contract.failure import clean_text, error_text, error_traceback, error_type
+from aqueue.contract.names import check_limit, check_queue_name, check_queue_names, check_seconds
+from aqueue.contract.signing import Keyring, open_without_keys
+from aqueue.delivery import Delivery
+from aqueue.errors import FailedStoreMissing, InvalidQueueArgument, NotClearable
+from aqueue.failed import FailedJobs, Retention
+from aqueue.popper import Popper
+from aqueue.port import Answer, Backend, Capabilities, Clearable, FailedRecord, KeepsFailed, LeaseKind, QueueStats
+from aqueue.pusher import DEFAULT_QUEUE, Pusher
+from aqueue.settler import Settler
+from aqueue.store import Store
+from aqueue.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """How a queue treats its store. Durations are seconds.
+
+    `keep_failed` bounds the failed store: a timedelta is an age, a whole number a count, None no bound.
+    """
+
+    lease: float = 60.0
+    call_timeout: float = 10.0
+    keyring: Keyring | None = None
+    accept_unsigned: bool = False
+    keep_failed: timedelta | int | None = None
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        if check_seconds(self.call_timeout, "call_timeout") == 0 or check_seconds(self.lease, "lease") == 0:
+            raise InvalidQueueArgument("lease and call_timeout must be longer than 0 seconds")
+        if isinstance(self.keep_failed, bool) or (isinstance(self.keep_failed, int) and self.keep_failed < 0):
+            raise InvalidQueueArgument("keep_failed must be a timedelta (an age), a count from 0, or None")
+
+
+class Queue:
+    """Jobs in a store, and the one concrete class that applications and workers hold.
+
+    `lease` is how long a delivery is held without renewal, in seconds. Open it with `async with`, or `open` and `aclose`, from any task. Concurrent calls on one event loop
+    travel together (PUSH-6). Cancelling a caller never harms the connection or another caller.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        options: QueueOptions | None = None,
+        *,
+        failed: Backend | None = None,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        options = options or QueueOptions()
+        self.lease = options.lease
+        self._call_timeout = options.call_timeout
+        self.capabilities: Capabilities = backend.capabilities
+        _check_lease(options.lease, self.capabilities)
+        self.telemetry = telemetry or Telemetry(self.capabilities.system)
+        self._store = Store(backend, self.telemetry, call_timeout=options.call_timeout)
+        self._failed_store = self._store
+        if failed is not None:
+            _check_keeps_failed(failed)
+            self._failed_store = Store(failed, self.telemetry, call_timeout=options.call_timeout)
+        open_payload = _payload_opener(options)
+        self._settler = Settler(self._store, self._failed_store, _retention(self._failed_store, options.keep_failed), self.telemetry)
+        self._popper = Popper(self._store, self._settler, self.telemetry, open_payload)
+        self._pusher = Pusher(self._store, self.telemetry, keyring=options.keyring, clock=options.clock)
+        self.failed = FailedJobs(self._failed_store, self._store, open_payload)
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed"
+        return f"<Queue on {self.capabilities.system}, {state}>"
+
+    async def open(self) -> None:
+        """Connect to the store; opening an open queue does nothing. Raises `ConnectionFailed`."""
+        if self._is_open:
+            return
+        await self._store.open()
+        if self._failed_store is not self._store:
+            try:
+                await self._failed_store.open()
+            except BaseException:
+                await self._store.aclose()
+                raise
+        self._is_open = True
+
+    async def aclose(self) -> None:
+        """Let calls under way end, then close the store; idempotent. What is leased stays leased."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        with contextlib.suppress(TimeoutError):  # a store that no longer answers keeps nobody from leaving
+            async with asyncio.timeout(self._call_timeout):
+                await self._pusher.drain()
+                await self._settler.drain()
+        await self._store.aclose()
+        if self._failed_store is not self._store:
+            await self._failed_store.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def push(
+        self,
+        job: object,
+        *,
+        queue: str | None = None,
+        delay: float | timedelta = 0,
+        at: datetime | None = None,
+        max_attempts: int | None = None,
+        id: str | None = None,
+        connection: object | None = None,
+    ) -> str:
+        """Store a job and return its id, once the store holds it (PUSH-3).
+
+        `delay` is seconds or a timedelta, `at` an aware datetime instead; both are floors. `id` makes the
+        push safe to repeat: one that its queue still holds stores nothing new (PUSH-10). `connection` writes
+        inside the caller's own transaction (PUSH-8). Raises `InvalidQueueArgument`, `InvalidJob` or
+        `UnserializableJob` with nothing sent, `ConnectionFailed` when nothing was, `OutcomeUnknown` when it
+        may have been. Cancelling withdraws the job, or leaves it to be stored.
+        """
+        prepared = self._pusher.prepare(
+            job, queue=queue, delay=delay, at=at, max_attempts=max_attempts, id=id
+        )
+        if connection is not None:
+            self._pusher.check_connection()
+        return await self._pusher.push(prepared, connection)
+
+    async def push_many(
+        self,
+        jobs: Iterable[object],
+        *,
+        queue: str | None = None,
+        delay: float | timedelta = 0,
+        at: datetime | None = None,
+        max_attempts: int | None = None,
+        connection: object | None = None,
+    ) -> list[str]:
+        """Store many jobs and return their ids in order; one unfit job refuses all, with nothing sent.
+
+        Raises `PushManyError` with an outcome per position where the store took only some (PUSH-7).
+        """
+        prepared = [
+            self._pusher.prepare(job, queue=queue, delay=delay, at=at, max_attempts=max_attempts) for job in jobs
+        ]
+        if connection is not None:
+            self._pusher.check_connection()
+        return await self._pusher.push_many(prepared, connection)
+
+    async def pop(self, *, timeout: float = 0, queues: Sequence[str] = (DEFAULT_QUEUE,)) -> Delivery | None:
+        """Return the next delivery, or None after `timeout` seconds; 0 waits with no deadline (POP-1).
+
+        The first queue in the list that has a ready job wins (POP-2). Cancelling strands nothing (POP-6).
+        Raises `MalformedJobSettled` when it met bytes nobody can read, which it set aside (MAL-1).
+        """
+        deliveries = await self.pop_many(1, timeout=timeout, queues=queues)
+        return deliveries[0] if deliveries else None
+
+    async def pop_many(
+        self, limit: int, *, timeout: float = 0, queues: Sequence[str] = (DEFAULT_QUEUE,)
+    ) -> list[Delivery]:
+        """Return up to `limit` deliveries as soon as there is at least one; see `pop`."""
+        check_limit(limit)
+        seconds = check_seconds(timeout, "timeout")
+        names = check_queue_names(queues)
+        return await self._popper.wait_and_take(names, limit, seconds)
+
+    async def pop_now(self, limit: int, *, queues: Sequence[str] = (DEFAULT_QUEUE,)) -> list[Delivery]:
+        """Return up to `limit` deliveries that are due now, perhaps none, without waiting."""
+        check_limit(limit)
+        names = check_queue_names(queues)
+        return await self._popper.take(names, limit)
+
+    async def ack(self, delivery: Delivery) -> None:
+        """Remove a job that is done; raises `StaleDelivery` if the delivery is not leased any more (FENCE-1)."""
+        await self._settler.ack(delivery)
+
+    async def release(
+        self, delivery: Delivery, *, delay: float | timedelta = 0, counted: bool = True
+    ) -> None:
+        """Put the job back, due after `delay` seconds (REL-1); `counted=False` adds no attempt (ATT-1)."""
+        seconds = check_seconds(delay, "delay")
+        await self._settler.release(delivery, seconds, counted=counted)
+
+    async def fail(
+        self, delivery: Delivery, reason: str = "error", *, error: BaseException | None = None, worker: str = ""
+    ) -> None:
+        """Set the job aside as a failed job, with the error that ended it if there was one (FAIL-1)."""
+        await self._settler.fail(delivery, _failed_record(delivery, reason, error, worker))
+
+    async def extend(self, delivery: Delivery) -> None:
+        """Renew the lease for its full length; raises `StaleDelivery` if it passed to somebody else (LEASE-3)."""
+        await self._settler.extend(delivery)
+
+    async def extend_many(self, deliveries: Sequence[Delivery]) -> Sequence[Answer]:
+        """Renew many leases in one round trip and answer for each: a verdict, or what went wrong."""
+        return await self._settler.extend_many(deliveries)
+
+    async def size(self, queue: str = DEFAULT_QUEUE) -> int:
+        """Return how many jobs wait: ready, delayed, and those whose lease ran out (SIZE-1)."""
+        stats = await self.stats(queue)
+        return stats.ready + stats.delayed
+
+    async def stats(self, queue: str = DEFAULT_QUEUE) -> QueueStats:
+        """Return how many jobs stand where, and the age in seconds of the oldest ready one (SIZE-1)."""
+        check_queue_name(queue)
+        return await self._store.run("stats", lambda: self._store.backend.stats(queue))
+
+    async def clear(self, queue: str) -> int:
+        """Discard every job of the queue that nobody holds, delayed ones too; return how many (CLEAR-1).
+
+        No copy is kept. Raises `NotClearable` where the store can't spare what workers hold.
+        """
+        check_queue_name(queue)
+        backend = self._store.backend
+        if not isinstance(backend, Clearable):
+            raise NotClearable(f"{self.capabilities.system} can't clear a queue without touching leased jobs")
+        return await self._store.run("clear", lambda: backend.clear(queue))
+
+    async def migrate(self) -> None:
+        """Create or upgrade what the store needs, the failed store's too; safe to repeat and side by side."""
+        for store in {self._store, self._failed_store}:
+            await store.run("migrate", store.backend.migrate)
+
+
+
+def _payload_opener(options: QueueOptions) -> Callable[[bytes], bytes]:
+    """Return what checks a payload's seal and takes it off, before any byte inside is parsed (SIGN-1)."""
+    keyring = options.keyring
+    if keyring is None:
+        return open_without_keys
+    return partial(keyring.open, accept_unsigned=options.accept_unsigned)
+
+
+def _check_lease(lease: float, capabilities: Capabilities) -> None:
+    if capabilities.lease is not LeaseKind.TIMED:
+        return
+    longest = capabilities.longest_lease
+    if lease < capabilities.shortest_lease or (longest is not None and lease > longest):
+        raise InvalidQueueArgument(
+            f"a lease on {capabilities.system} lasts from {capabilities.shortest_lease:g} s"
+            + (f" to {longest:g} s" if longest is not None else "")
+            + f", not {lease:g} s"
+        )
+
+
+def _check_keeps_failed(backend: Backend) -> None:
+    if not isinstance(backend, KeepsFailed):
+        raise FailedStoreMissing(f"{backend.capabilities.system} can't keep failed jobs for another queue")
+
+
+def _retention(store: Store, keep: timedelta | int | None) -> Retention:
+    if isinstance(keep, timedelta):
+        return Retention(store, age=check_seconds(keep, "keep_failed"), count=None)
+    return Retention(store, age=None, count=keep)
+
+
+def _failed_record(
+    delivery: Delivery, reason: str, error: BaseException | None, worker: str
+) -> FailedRecord:
+    ran = delivery.attempt - (1 if reason == "lost" else 0)
+    return FailedRecord(
+        id=delivery.id,
+        name=clean_text(delivery.name, 1024),
+        queue=delivery.queue,
+        payload=delivery.reserved.payload,
+        attempts=ran,
+        lost=delivery.lost,
+        reason=clean_text(reason),
+        error_type=error_type(error) if error is not None else "",
+        error=error_text(error) if error is not None else "",
+        traceback=error_traceback(error) if error is not None else "",
+        pushed_at=delivery.pushed_at.timestamp(),
+        worker=clean_text(worker),
+        delivery=str(delivery.receipt),
+    )

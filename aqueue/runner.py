@@ -1,0 +1,314 @@
+"""The life of one delivery, step by step (WORK-1).
+
+    scope -> span -> rebuild the job -> middleware -> handle -> settle -> report -> dispose the scope
+
+Nothing in one step is repeated by another. Only the handler decides the outcome (WORK-3); a failing observer
+changes nothing (WORK-4); a failing closing changes nothing either (WORK-9).
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, assert_never
+
+import anyio
+
+from aqueue.contract.retry import Backoff, BackoffFunction
+from aqueue.contract.failure import error_text, error_type
+from aqueue.contract.settlement import GIVE_BACK, Ack, Decision, Fail, Release, decision_after, is_poison
+from aqueue.delivery import Delivery
+from aqueue.errors import ConnectionFailed, JobLost, JobSignal, Settlement, StaleDelivery
+from aqueue.events import (
+    JobFailed,
+    JobReleased,
+    JobSettlementLost,
+    JobSucceeded,
+    Listeners,
+    Outcome,
+    best_effort,
+    log_quietly,
+    redacted_args,
+)
+from aqueue.queue import Queue
+from aqueue.routes import Router
+from aqueue.running import Cause, Run
+from aqueue.scope import Builtins, RequestScope, ScopeProvider
+from aqueue.telemetry import TraceMode
+from aqueue.threads import Threads
+
+Persist: TypeAlias = Callable[[Run, ConnectionFailed], Awaitable[bool]]
+"""Waits out a settlement's failure to connect; False gives up and lets the error reach the caller."""
+
+_LONGEST_CLOSING = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a worker's deliveries are handled where the job says nothing itself. Durations are seconds."""
+
+    max_attempts: int = 0
+    backoff: Backoff | BackoffFunction = field(default_factory=Backoff.none)
+    timeout: float | None = None
+    max_lost: int = 5
+    trace: TraceMode = "link"
+    worker: str = ""
+
+
+class Runner:
+    """Runs deliveries one by one; many at once are many calls of `run`."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        router: Router,
+        provider: ScopeProvider,
+        builtins: Builtins,
+        policy: Policy,
+        listeners: Listeners,
+        threads: Threads,
+        persist: "Persist",
+    ) -> None:
+        self._queue = queue
+        self._router = router
+        self._provider = provider
+        self._builtins = builtins
+        self._policy = policy
+        self._listeners = listeners
+        self._threads = threads
+        self._persist = persist
+        self._telemetry = queue.telemetry
+
+    async def run(self, run: Run) -> Outcome:
+        """Handle and settle one delivery; raises only what the store raised while settling (WORK-8).
+
+        A cancellation from outside gives the job back uncounted and goes on its way.
+        """
+        delivery = run.delivery
+        scope = self._provider.begin(delivery, self._builtins)
+        span = self._telemetry.start_process(
+            delivery, delivery.name, trace=self._policy.trace, waited=delivery.waited, client_id=self._policy.worker
+        )
+        outcome = Outcome.LOST
+        try:
+            run.error = await self._attempt(run, scope)
+            decision = self._decide(run)
+            outcome = await self._settle(run, decision)
+        except BaseException as trouble:
+            run.error = run.error or trouble
+            raise
+        finally:
+            self._telemetry.finish_process(span, outcome, _error_to_tell(run), duration=run.duration)
+            if scope.has_exits:
+                await self._dispose(run, scope)
+        return outcome
+
+    async def _attempt(self, run: Run, scope: RequestScope) -> BaseException | None:
+        """Do everything that can fail the attempt; return what it raised, or None when it returned."""
+        error: BaseException | None = None
+        try:
+            with anyio.CancelScope() as cancel_scope:
+                run.enter(cancel_scope)
+                await self._handle(run, scope, cancel_scope)
+            if cancel_scope.cancelled_caught:
+                error = _why_cancelled(run)
+        except BaseException as raised:  # noqa: BLE001 - whatever user code raises is its job's failure
+            error = raised
+        if scope.has_function_exits:
+            error = await self._close_function_scope(scope, error)
+        return error
+
+    async def _handle(self, run: Run, scope: RequestScope, cancel_scope: anyio.CancelScope) -> None:
+        delivery = run.delivery
+        if is_poison(delivery.lost, self._policy.max_lost):
+            raise JobLost(f"its lease ran out {delivery.lost} times without a settlement")
+        if scope.initializers:
+            await scope.initialize()
+        route = self._router.resolve(delivery.name, delivery.queue)
+        run.declared = route.job_type
+        run.job = job = route.restore(delivery.raw_args)
+        run.timeout = route.job_type.timeout or self._policy.timeout
+        if run.timeout is not None:
+            cancel_scope.deadline = asyncio.get_running_loop().time() + run.timeout
+        if route.around is None:
+            await route.call(job, scope, self._threads.run)
+        else:
+            await route.around(delivery, lambda _: route.call(job, scope, self._threads.run))
+
+    async def _close_function_scope(
+        self, scope: RequestScope, error: BaseException | None
+    ) -> BaseException | None:
+        """Close what commits before the settlement: its failure is the attempt's (WORK-9)."""
+        try:
+            with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)) as patience:
+                await scope.close_function_scope(error)
+        except Exception as failure:  # noqa: BLE001 - any dependency may raise anything while it closes
+            return error or failure
+        if patience.cancelled_caught:
+            return error or TimeoutError(f"a dependency took longer than {_LONGEST_CLOSING} s to close")
+        return error
+
+    def _decide(self, run: Run) -> Decision:
+        delivery, declared = run.delivery, run.declared
+        if run.error is not None and (run.cause is Cause.STOP or _is_outside_cancellation(run.error)):
+            return GIVE_BACK
+        cap, backoff = delivery.max_attempts, self._policy.backoff
+        if declared is not None:
+            cap = declared.max_attempts if cap is None else cap
+            backoff = declared.backoff or backoff
+        return decision_after(
+            run.error,
+            attempt=delivery.attempt,
+            max_attempts=self._policy.max_attempts if cap is None else cap,
+            backoff=backoff,
+            chance=random.random(),  # noqa: S311 - spreads retries, hides nothing
+        )
+
+    async def _settle(self, run: Run, decision: Decision) -> Outcome:
+        """Make the one transition of this delivery, then tell of it; a refused one is told of too (WORK-7)."""
+        run.settling_since = run.duration
+        if isinstance(decision, Fail):
+            _log_final_failure(run, decision)
+        try:
+            outcome = await self._transition(run, decision)
+        except StaleDelivery as stale:
+            await self._report_lost(run, stale)
+            return Outcome.LOST
+        await self._report(run, decision)
+        return outcome
+
+    async def _transition(self, run: Run, decision: Decision) -> Outcome:
+        while True:
+            try:
+                return await self._apply(run, decision)
+            except ConnectionFailed as error:  # certainly not applied, so trying again repeats nothing
+                if not await self._persist(run, error):
+                    raise
+
+    async def _apply(self, run: Run, decision: Decision) -> Outcome:
+        delivery = run.delivery
+        if run.cause is Cause.LEASE and run.error is not None:
+            raise StaleDelivery(Settlement.EXTEND, job_id=delivery.id, queue=delivery.queue)
+        match decision:
+            case Ack():
+                await self._queue.ack(delivery)
+                return Outcome.ACKED
+            case Release():
+                await self._release(run, decision)
+                return Outcome.RELEASED
+            case Fail():
+                await self._queue.fail(delivery, decision.reason, error=run.error, worker=self._policy.worker)
+                return Outcome.FAILED
+            case _:
+                assert_never(decision)
+
+    async def _release(self, run: Run, decision: Release) -> None:
+        if run.error is None or not _is_outside_cancellation(run.error):
+            await self._queue.release(run.delivery, delay=decision.delay, counted=decision.counted)
+            return
+        # The whole task is being cancelled: what is left of it may only give the job back.
+        with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)):
+            await self._queue.release(run.delivery, counted=False)
+        raise run.error
+
+    async def _report(self, run: Run, decision: Decision) -> None:
+        listeners = self._listeners
+        match decision:
+            case Ack():
+                if listeners.wants(JobSucceeded):
+                    await listeners.tell(JobSucceeded(**_facts(run)))
+            case Release():
+                _log_release(run, decision)
+                if listeners.wants(JobReleased):
+                    event = JobReleased(**_facts(run), delay=decision.delay, counted=decision.counted)
+                    await listeners.tell(event)
+            case Fail():
+                await _call_failed_hook(run)
+                if listeners.wants(JobFailed):
+                    await listeners.tell(JobFailed(**_facts(run), reason=decision.reason))
+
+    async def _report_lost(self, run: Run, stale: StaleDelivery) -> None:
+        log_quietly(logging.WARNING, "%r: %s", run.delivery, stale)
+        if self._listeners.wants(JobSettlementLost):
+            event = JobSettlementLost(**_facts(run), operation=stale.operation, stale=stale)
+            await self._listeners.tell(event)
+        run.error = run.error or stale
+
+    async def _dispose(self, run: Run, scope: RequestScope) -> None:
+        """Close the scope although the delivery, or even the task, is over; never change the outcome (WORK-9)."""
+        try:
+            with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)) as patience:
+                await scope.close(run.error)
+            if patience.cancelled_caught:
+                log_quietly(logging.ERROR, "closing the scope of %r took too long", run.delivery)
+        except Exception:  # noqa: BLE001 - any dependency may raise anything while it closes
+            log_quietly(logging.ERROR, "closing the scope of %r failed", run.delivery, with_traceback=True)
+
+
+def _why_cancelled(run: Run) -> BaseException:
+    if run.cause is None:
+        run.cause = Cause.TIMEOUT
+        return TimeoutError(f"the job ran longer than its timeout of {run.timeout:g} s")
+    return asyncio.CancelledError(f"cancelled by the worker: {run.cause.value}")
+
+
+def _is_outside_cancellation(error: BaseException) -> bool:
+    """Tell a cancellation of the whole task from one that the handler made up or met inside itself."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _error_to_tell(run: Run) -> BaseException | None:
+    """A handler that chose its ending raised a word, not an error."""
+    return None if isinstance(run.error, JobSignal) else run.error
+
+
+def _soon(seconds: float) -> float:
+    return anyio.current_time() + seconds
+
+
+def _facts(run: Run) -> Mapping[str, Any]:
+    delivery = run.delivery
+    return {
+        "id": delivery.id,
+        "name": delivery.name,
+        "queue": delivery.queue,
+        "attempt": delivery.attempt,
+        "duration": run.duration,
+        "args": redacted_args(delivery, run.declared),
+        "error": run.error,
+    }
+
+
+def _log_final_failure(run: Run, decision: Fail) -> None:
+    """Before the transition, and with the arguments: afterwards the queue no longer has them (WORK-6)."""
+    log_quietly(
+        logging.ERROR,
+        "%r failed for good (%s): %s; arguments: %s",
+        run.delivery,
+        decision.reason,
+        _in_words(run.error),
+        redacted_args(run.delivery, run.declared),
+    )
+
+
+def _log_release(run: Run, decision: Release) -> None:
+    log_quietly(
+        logging.INFO,
+        "%r goes back for %.3g s, %s: %s",
+        run.delivery,
+        decision.delay,
+        "an attempt" if decision.counted else "no attempt",
+        _in_words(run.error),
+    )
+
+
+def _in_words(error: BaseException | None) -> str:
+    return f"{error_type(error)}: {error_text(error)}" if error is not None else "no error"
+
+
+async def _call_failed_hook(run: Run) -> None:
+    hook: Callable[[BaseException | None], object] | None = getattr(run.job, "failed", None)
+    if callable(hook):
+        await best_effort(hook, run.error, what=f"failed() of {run.delivery.name}")

@@ -1,0 +1,262 @@
+"""Queue names, the arguments that travel, and the bytes that stay what they are."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aqueue.errors import (
+    AqueueError,
+    InvalidQueueArgument,
+    JobReconstructionError,
+    UnknownEnvelopeVersion,
+    UnserializableJob,
+)
+from aqueue.port import Clearable, Message
+from aqueue.queue import Queue
+from aqueue.testing.contract.harness import Harness
+from aqueue.testing.contract.rules import rule
+from aqueue.testing.contract.samples import NOW, Measure, Note, Renamed, envelope, job_id, store_raw
+
+_BAD_NAMES: tuple[Any, ...] = (
+    "", " ", "a b", "a.b", "a/b", "a:b", "a{b}", "a\n", "\n", "é", "a\x00", "a" * 81, "*", "%", 7, None, b"a",
+)  # fmt: skip
+_ODD_TEXTS = ("", " ", "\x00", "a\x00b", "ünïcødé", "🦆" * 50, "'; drop table jobs; --", "%s {} \\ \" \u2028", "x" * 50_000)
+
+
+async def _refused(call: Callable[[], Awaitable[object]], what: str) -> None:
+    try:
+        await call()
+    except InvalidQueueArgument:
+        return
+    raise AssertionError(f"{what} was accepted")
+
+
+@rule("NAME-1")
+async def a_bad_name_is_refused_wherever_a_name_is_taken(harness: Harness) -> None:
+    """`[A-Za-z0-9_-]{1,80}` in full, for push, pop, size, stats, clear and the failed jobs."""
+    queue = await harness.queue()
+
+    for bad in _BAD_NAMES:
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda bad=bad: queue.pop(timeout=1, queues=[bad]),
+            lambda bad=bad: queue.pop_many(3, timeout=1, queues=["fine", bad]),
+            lambda bad=bad: queue.pop_now(3, queues=[bad]),
+            lambda bad=bad: queue.size(bad),
+            lambda bad=bad: queue.stats(bad),
+            lambda bad=bad: queue.clear(bad),
+        ]
+        if bad is not None:  # where None means "no name given"
+            calls += [
+                lambda bad=bad: queue.push(Note("x"), queue=bad),
+                lambda bad=bad: queue.push_many([Note("x")], queue=bad),
+                lambda bad=bad: queue.failed.list(queue=bad),
+                lambda bad=bad: queue.failed.count(queue=bad),
+                lambda bad=bad: queue.failed.retry_all(queue=bad),
+            ]
+        for number, call in enumerate(calls):
+            await _refused(call, f"queue name {bad!r} (call {number})")
+
+
+@rule("NAME-1", "POP-1")
+async def a_list_of_names_is_checked_whole(harness: Harness) -> None:
+    """A bad or repeated name anywhere in it refuses the list, and nothing is taken."""
+    queue = await harness.queue()
+    await queue.push(Note("x"), queue="first")
+
+    bad_lists: tuple[Any, ...] = (["first", "second", "first"], ["first", "no good"], "first", {"first"}, None)
+    for names in bad_lists:
+        await _refused(lambda names=names: queue.pop(timeout=1, queues=names), f"{names!r}")
+        await _refused(lambda names=names: queue.pop_now(1, queues=names), f"{names!r}")
+
+    await harness.expect_counts(queue, "first", ready=1)
+
+
+@rule("NAME-1", "POP-1")
+async def an_empty_list_of_names_finds_nothing_at_once(harness: Harness) -> None:
+    """Also with no deadline, where it would otherwise wait for ever."""
+    queue = await harness.queue()
+
+    async with harness.promptly():
+        assert await queue.pop(timeout=0, queues=[]) is None
+        assert await queue.pop_many(5, queues=()) == []
+
+
+@rule("NAME-1")
+async def every_good_name_is_a_queue_of_its_own(harness: Harness) -> None:
+    """Case, hyphen, underscore and length tell names apart; nothing in them is a pattern."""
+    queue = await harness.queue()
+    names = ["a", "A", "a-b", "a_b", "axb", "a-", "-", "_", "0", "A" * 80, "A" * 79, "0123456789-_azAZ"]
+    ids = {name: await queue.push(Note(name), queue=name) for name in names}
+
+    for name in names:
+        delivery = await harness.take(queue, name)
+        assert (delivery.id, delivery.queue, delivery.args) == (ids[name], name, {"text": name})
+        await harness.expect_nothing(queue, name)
+
+
+@rule("ARG-1", "WIRE-1")
+async def odd_texts_travel_unchanged(harness: Harness) -> None:
+    """Whatever is valid UTF-8 comes back as it was pushed, NUL and quotes included."""
+    queue = await harness.queue()
+    for text in _ODD_TEXTS:
+        await queue.push(Note(text))
+
+    taken = await harness.take_many(queue, len(_ODD_TEXTS))
+
+    assert sorted(delivery.job(Note).text for delivery in taken) == sorted(_ODD_TEXTS)
+
+
+@rule("ARG-3")
+async def a_value_with_no_exact_form_is_refused_with_nothing_sent(harness: Harness) -> None:
+    """NaN, infinities, lone surrogates and values of another type; the message never quotes the value."""
+    queue = await harness.queue()
+    unfit: list[Any] = [
+        Measure(float("nan")), Measure(float("inf")), Note("secret \ud800"), Note(b"secret"), Note(7), Measure("1.0"),
+    ]  # type: ignore[arg-type]  # wrong on purpose  # fmt: skip
+
+    for job in unfit:
+        try:
+            await queue.push(job)
+        except UnserializableJob as refusal:
+            assert "secret" not in str(refusal)
+            assert "text" in str(refusal) or "value" in str(refusal), "the message does not name the field"
+            continue
+        raise AssertionError(f"{job!r} was accepted")
+
+    await harness.expect_counts(queue)
+
+
+@rule("ARG-4", "ARG-5")
+async def restoring_is_strict(harness: Harness) -> None:
+    """No value is bent into another type, no argument invented or dropped; the message quotes none."""
+    queue, backend = await harness.queue(), await harness.backend()
+    wrong = (b'{"text":7}', b'{"text":null}', b'{"text":["secret"]}', b"{}", b'{"text":"a","more":"secret"}')
+    await store_raw(backend, *(envelope(job_id(n), args=args) for n, args in enumerate(wrong, 1)))
+
+    for delivery in await harness.take_many(queue, len(wrong)):
+        try:
+            delivery.job(Note)
+        except JobReconstructionError as error:
+            assert "secret" not in str(error)
+            continue
+        raise AssertionError(f"{delivery.args} was restored")
+
+
+@rule("ARG-4")
+async def a_payload_never_chooses_the_code(harness: Harness) -> None:
+    """A delivery is restored only as the class its reader names, and only if the names agree."""
+    queue, backend = await harness.queue(), await harness.backend()
+    await store_raw(backend, envelope(job_id(1), name="os.system", args=b'{"text":"true"}'))
+
+    delivery = await harness.take(queue)
+
+    assert delivery.name == "os.system"
+    try:
+        delivery.job(Note)
+    except JobReconstructionError:
+        return
+    raise AssertionError("a delivery of another job was restored as a Note")
+
+
+@rule("ARG-4")
+async def an_older_name_stays_readable(harness: Harness) -> None:
+    """A job stored under an alias is restored as the class that claims it."""
+    queue, backend = await harness.queue(), await harness.backend()
+    await store_raw(backend, envelope(job_id(1), name="contract.once-called"))
+
+    assert (await harness.take(queue)).job(Renamed) == Renamed("hand-made")
+
+
+@rule("WIRE-1")
+async def the_envelope_stays_the_same_through_every_turn(harness: Harness) -> None:
+    """Release, give-back, a lost lease, failing and retrying keep the pushed bytes; counters live outside."""
+    holder, queue = await harness.queue(), await harness.queue()
+    id = await queue.push(Note("sealed"), max_attempts=9)
+    delivery = await harness.take(queue)
+    pushed = delivery.reserved.payload
+
+    await queue.release(delivery)
+    await queue.release(await _same(harness, queue, pushed), counted=False)
+    await _same(harness, holder, pushed)
+    await harness.lose(holder)
+    await queue.fail(await _same(harness, queue, pushed), "no reason")
+    failed = await queue.failed.get(id)
+    assert failed is not None
+    assert failed.payload == pushed
+    assert await queue.failed.retry(id)
+
+    await _same(harness, queue, pushed)
+
+
+async def _same(harness: Harness, queue: Queue, payload: bytes) -> Any:
+    delivery = await harness.take(queue)
+    assert delivery.reserved.payload == payload, "the stored envelope was rewritten"
+    return delivery
+
+
+@rule("WIRE-1")
+async def a_newer_envelope_is_refused_and_given_back(harness: Harness) -> None:
+    """A version nobody here knows is left for those who do: not run, not failed, no attempt counted."""
+    queue, backend = await harness.queue(), await harness.backend()
+    newer = b'{"v":2,"something":"quite different"}'
+    await store_raw(backend, newer)
+
+    for _ in range(3):
+        try:
+            delivery = await queue.pop(timeout=harness.patience)
+        except UnknownEnvelopeVersion:
+            continue
+        raise AssertionError(f"an envelope of version 2 was read as {delivery!r}")
+
+    await harness.expect_counts(queue, ready=1)
+    assert await queue.failed.count() == 0
+    reserved = await backend.pop(["default"], 1)
+    assert [(item.payload, item.attempt, item.lost) for item in reserved] == [(newer, 1, 0)]
+
+
+@rule("WIRE-1")
+async def a_newer_envelope_takes_no_good_job_with_it(harness: Harness) -> None:
+    """A good job of the same batch is given back with it and can be taken from its own queue."""
+    queue, backend = await harness.queue(), await harness.backend()
+    await store_raw(backend, envelope(job_id(7)), queue="good", first=7)
+    await store_raw(backend, b'{"v":99}', queue="newer")
+
+    try:
+        await queue.pop_many(10, timeout=harness.patience, queues=["good", "newer"])
+    except UnknownEnvelopeVersion:
+        pass
+    else:
+        # A sweep may take one queue at a time: then the good job came alone, and that is as good.
+        await harness.expect_counts(queue, "good", leased=1)
+        return
+
+    delivery = await harness.take(queue, "good")
+    assert (delivery.id, delivery.attempt) == (job_id(7), 1)
+
+
+@rule("WIRE-1")
+async def a_delivery_tells_what_was_pushed(harness: Harness) -> None:
+    """Name, arguments, time, metadata and queue are those of the push."""
+    queue, backend = await harness.queue(), await harness.backend()
+    await backend.push([Message(job_id(1), "here", envelope(job_id(1)))])
+
+    delivery = await harness.take(queue, "here")
+
+    assert (delivery.name, delivery.args, delivery.queue) == ("contract.note", {"text": "hand-made"}, "here")
+    assert delivery.pushed_at.timestamp() == NOW
+    assert delivery.metadata == {}
+    assert delivery.max_attempts is None
+    assert job_id(1) in repr(delivery)
+    assert "hand-made" not in repr(delivery), "a repr shows arguments"
+
+
+@rule("CLEAR-1", "NAME-1")
+async def asking_to_clear_checks_the_name_first(harness: Harness) -> None:
+    """A bad name is the caller's mistake before it is the store's lack."""
+    queue = await harness.queue()
+
+    await _refused(lambda: queue.clear("no good"), "a bad name")
+    if not isinstance(await harness.backend(), Clearable):
+        try:
+            await queue.clear("good")
+        except AqueueError as refusal:
+            assert harness.capabilities.system in str(refusal)

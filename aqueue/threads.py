@@ -1,0 +1,33 @@
+"""Plain `def` handlers run on threads, bounded in number even when a timeout left one behind (WORK-11)."""
+
+import asyncio
+from collections.abc import Callable
+
+import anyio
+import anyio.to_thread
+
+
+class Threads:
+    """At most `limit` threads for handlers that block.
+
+    Cancelling the wait leaves the thread to finish by itself, since nothing can stop it; its place is taken
+    until it has.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._places = anyio.CapacityLimiter(limit)
+        self._unbounded = anyio.CapacityLimiter(float("inf"))
+
+    async def run(self, call: Callable[[], object]) -> object:
+        """Call it on a thread, in a copy of the current context, and return what it gave."""
+        place = object()
+        await self._places.acquire_on_behalf_of(place)
+        loop = asyncio.get_running_loop()
+
+        def work() -> object:
+            try:
+                return call()
+            finally:
+                loop.call_soon_threadsafe(self._places.release_on_behalf_of, place)
+
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._unbounded)
