@@ -1,123 +1,146 @@
 """aqueue: an asyncio job queue that fences every settlement.
 
 Push typed jobs from anywhere, run them on workers beside the application or inside it, over the same
-contract whatever the store. See `connect`, `job`, `Handlers` and `Worker`; errors are drawn in `aqueue.errors`.
+contract whatever the store. See `connect`, `job`, `Handlers` and `Worker`; `aqueue.errors` draws the errors.
+
+Names load when they are first used, so that `import aqueue` alone costs a program nothing.
 """
 
-from aqueue.connection import connect, connect_from_env
-from aqueue.contract.retry import Backoff
-from aqueue.contract.signing import Keyring
-from aqueue.delivery import Delivery
-from aqueue.dependencies import Depends
-from aqueue.errors import (
-    AqueueError,
-    ConnectionFailed,
-    Discard,
-    FailedStoreMissing,
-    InvalidJob,
-    InvalidQueueArgument,
-    JobLost,
-    JobReconstructionError,
-    KeyringMissing,
-    MalformedJobSettled,
-    NotClearable,
-    OutcomeUnknown,
-    PublishNotConfirmed,
-    PushManyError,
-    QueueClosed,
-    QueueUnavailable,
-    Retry,
-    Settlement,
-    Snooze,
-    StaleDelivery,
-    StoreError,
-    StoreRefused,
-    UnhandledJob,
-    UnknownEnvelopeVersion,
-    UnresolvableParameter,
-    UnserializableJob,
-    Unsupported,
-)
-from aqueue.events import JobEvent, JobFailed, JobReleased, JobSettlementLost, JobSucceeded, Outcome
-from aqueue.failed import FailedJob, FailedJobs
-from aqueue.handlers import Handlers
-from aqueue.jobs import JSON, FunctionJob, JobType, Sensitive, job
-from aqueue.middleware import CallNext, Middleware
-from aqueue.outage import Health
-from aqueue.port import (
-    Backend,
-    Browsable,
-    Capabilities,
-    Clearable,
-    KeepsFailed,
-    QueueStats,
-    Transactional,
-)
-from aqueue.queue import Queue
-from aqueue.scope import AppScope, RequestScope, ScopeProvider
-from aqueue.worker import Worker
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "JSON",
-    "AppScope",
-    "AqueueError",
-    "Backend",
-    "Backoff",
-    "Browsable",
-    "CallNext",
-    "Capabilities",
-    "Clearable",
-    "ConnectionFailed",
-    "Delivery",
-    "Depends",
-    "Discard",
-    "FailedJob",
-    "FailedJobs",
-    "FailedStoreMissing",
-    "FunctionJob",
-    "Handlers",
-    "Health",
-    "InvalidJob",
-    "InvalidQueueArgument",
-    "JobEvent",
-    "JobFailed",
-    "JobLost",
-    "JobReconstructionError",
-    "JobReleased",
-    "JobSettlementLost",
-    "JobSucceeded",
-    "JobType",
-    "KeepsFailed",
-    "Keyring",
-    "KeyringMissing",
-    "MalformedJobSettled",
-    "Middleware",
-    "NotClearable",
-    "Outcome",
-    "OutcomeUnknown",
-    "PublishNotConfirmed",
-    "PushManyError",
-    "Queue",
-    "QueueClosed",
-    "QueueStats",
-    "QueueUnavailable",
-    "RequestScope",
-    "Retry",
-    "ScopeProvider",
-    "Sensitive",
-    "Settlement",
-    "Snooze",
-    "StaleDelivery",
-    "StoreError",
-    "StoreRefused",
-    "Transactional",
-    "UnhandledJob",
-    "UnknownEnvelopeVersion",
-    "UnresolvableParameter",
-    "UnserializableJob",
-    "Unsupported",
-    "Worker",
-    "connect",
-    "connect_from_env",
-    "job",
-]
+if TYPE_CHECKING:
+    from aqueue.connection import connect as connect
+    from aqueue.connection import connect_from_env as connect_from_env
+    from aqueue.contract.retry import Backoff as Backoff
+    from aqueue.contract.signing import Keyring as Keyring
+    from aqueue.delivery import Delivery as Delivery
+    from aqueue.dependencies import Depends as Depends
+    from aqueue.errors import AqueueError as AqueueError
+    from aqueue.errors import ConnectionFailed as ConnectionFailed
+    from aqueue.errors import Discard as Discard
+    from aqueue.errors import FailedStoreMissing as FailedStoreMissing
+    from aqueue.errors import InvalidJob as InvalidJob
+    from aqueue.errors import InvalidQueueArgument as InvalidQueueArgument
+    from aqueue.errors import JobLost as JobLost
+    from aqueue.errors import JobReconstructionError as JobReconstructionError
+    from aqueue.errors import KeyringMissing as KeyringMissing
+    from aqueue.errors import MalformedJobSettled as MalformedJobSettled
+    from aqueue.errors import NotClearable as NotClearable
+    from aqueue.errors import OutcomeUnknown as OutcomeUnknown
+    from aqueue.errors import PublishNotConfirmed as PublishNotConfirmed
+    from aqueue.errors import PushManyError as PushManyError
+    from aqueue.errors import QueueClosed as QueueClosed
+    from aqueue.errors import QueueUnavailable as QueueUnavailable
+    from aqueue.errors import Retry as Retry
+    from aqueue.errors import Settlement as Settlement
+    from aqueue.errors import Snooze as Snooze
+    from aqueue.errors import StaleDelivery as StaleDelivery
+    from aqueue.errors import StoreError as StoreError
+    from aqueue.errors import StoreRefused as StoreRefused
+    from aqueue.errors import UnhandledJob as UnhandledJob
+    from aqueue.errors import UnknownEnvelopeVersion as UnknownEnvelopeVersion
+    from aqueue.errors import UnresolvableParameter as UnresolvableParameter
+    from aqueue.errors import UnserializableJob as UnserializableJob
+    from aqueue.errors import Unsupported as Unsupported
+    from aqueue.events import JobEvent as JobEvent
+    from aqueue.events import JobFailed as JobFailed
+    from aqueue.events import JobReleased as JobReleased
+    from aqueue.events import JobSettlementLost as JobSettlementLost
+    from aqueue.events import JobSucceeded as JobSucceeded
+    from aqueue.events import Outcome as Outcome
+    from aqueue.failed import FailedJob as FailedJob
+    from aqueue.failed import FailedJobs as FailedJobs
+    from aqueue.handlers import Handlers as Handlers
+    from aqueue.jobs import JSON as JSON
+    from aqueue.jobs import FunctionJob as FunctionJob
+    from aqueue.jobs import JobType as JobType
+    from aqueue.jobs import Sensitive as Sensitive
+    from aqueue.jobs import job as job
+    from aqueue.middleware import CallNext as CallNext
+    from aqueue.middleware import Middleware as Middleware
+    from aqueue.outage import Health as Health
+    from aqueue.port import Backend as Backend
+    from aqueue.port import Browsable as Browsable
+    from aqueue.port import Capabilities as Capabilities
+    from aqueue.port import Clearable as Clearable
+    from aqueue.port import KeepsFailed as KeepsFailed
+    from aqueue.port import QueueStats as QueueStats
+    from aqueue.port import Transactional as Transactional
+    from aqueue.queue import Queue as Queue
+    from aqueue.scope import AppScope as AppScope
+    from aqueue.scope import RequestScope as RequestScope
+    from aqueue.scope import ScopeProvider as ScopeProvider
+    from aqueue.scope import Sources as Sources
+    from aqueue.worker import Worker as Worker
+
+_HOMES = {
+    "aqueue.connection": ("connect", "connect_from_env"),
+    "aqueue.contract.retry": ("Backoff",),
+    "aqueue.contract.signing": ("Keyring",),
+    "aqueue.delivery": ("Delivery",),
+    "aqueue.dependencies": ("Depends",),
+    "aqueue.errors": (
+        "AqueueError",
+        "ConnectionFailed",
+        "Discard",
+        "FailedStoreMissing",
+        "InvalidJob",
+        "InvalidQueueArgument",
+        "JobLost",
+        "JobReconstructionError",
+        "KeyringMissing",
+        "MalformedJobSettled",
+        "NotClearable",
+        "OutcomeUnknown",
+        "PublishNotConfirmed",
+        "PushManyError",
+        "QueueClosed",
+        "QueueUnavailable",
+        "Retry",
+        "Settlement",
+        "Snooze",
+        "StaleDelivery",
+        "StoreError",
+        "StoreRefused",
+        "UnhandledJob",
+        "UnknownEnvelopeVersion",
+        "UnresolvableParameter",
+        "UnserializableJob",
+        "Unsupported",
+    ),
+    "aqueue.events": ("JobEvent", "JobFailed", "JobReleased", "JobSettlementLost", "JobSucceeded", "Outcome"),
+    "aqueue.failed": ("FailedJob", "FailedJobs"),
+    "aqueue.handlers": ("Handlers",),
+    "aqueue.jobs": ("JSON", "FunctionJob", "JobType", "Sensitive", "job"),
+    "aqueue.middleware": ("CallNext", "Middleware"),
+    "aqueue.outage": ("Health",),
+    "aqueue.port": (
+        "Backend",
+        "Browsable",
+        "Capabilities",
+        "Clearable",
+        "KeepsFailed",
+        "QueueStats",
+        "Transactional",
+    ),
+    "aqueue.queue": ("Queue",),
+    "aqueue.scope": ("AppScope", "RequestScope", "ScopeProvider", "Sources"),
+    "aqueue.worker": ("Worker",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605 - a list all the same; test_public_api holds it to the imports above
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name's module when the name is first used."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'aqueue' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

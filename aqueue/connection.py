@@ -94,6 +94,7 @@ def _opener(scheme: str) -> Opener:
 
 def _third_party(scheme: str) -> Opener:
     from importlib.metadata import entry_points  # slow to import, and rarely asked
+
     found = entry_points(group=_ENTRY_POINTS)
     for entry_point in found:
         if entry_point.name == scheme:

@@ -1,6 +1,7 @@
 """A worker's slots: long-lived tasks, each running one delivery at a time in a fresh context (WORK-2)."""
 
 import asyncio
+import contextlib
 import contextvars
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -72,19 +73,21 @@ class Crew:
         self._wake(len(self._resting))
 
     async def _slot(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         while True:
             while not self._inbox:
                 if self._is_dismissed:
                     return
                 await self._rest()
-            await self.work(self._inbox.popleft())
+            await self._work(self._inbox.popleft(), task)
             self._busy -= 1
             if self._change is not None and not self._change.done():
                 self._change.set_result(None)
 
-    async def work(self, delivery: Delivery) -> None:
+    async def _work(self, delivery: Delivery, task: "asyncio.Task[None]") -> None:
         """Run one delivery in a context of its own, whatever it does to itself."""
-        run = Run(delivery)
+        run = Run(delivery, task)
         self.running.add(run)
         try:
             await InContext(self._runner.run(run), self._context.copy(), self._stepping, delivery)
@@ -92,7 +95,8 @@ class Crew:
             self._on_trouble(error)
         finally:
             self.running.discard(run)
-        await _forget_stray_cancellation()
+        if task.cancelling():
+            await _forget_cancellation(task)
 
     async def _rest(self) -> None:
         waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -111,14 +115,9 @@ class Crew:
                 count -= 1
 
 
-async def _forget_stray_cancellation() -> None:
+async def _forget_cancellation(task: "asyncio.Task[None]") -> None:
     """A handler that cancelled its own task must not end the slot, nor hit the next delivery."""
-    task = asyncio.current_task()
-    if task is None or not task.cancelling():
-        return
     while task.cancelling():
         task.uncancel()
-    try:
+    with contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(0)
-    except asyncio.CancelledError:
-        return

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -39,7 +39,7 @@ class Delivery:
 
     @property
     def args(self) -> dict[str, Any]:
-        """The arguments as plain JSON, decoded when first read; raises `JobReconstructionError` if they can't be."""
+        """The arguments as plain JSON, decoded when first read; raises `JobReconstructionError` if they can't."""
         if self._args is None:
             try:
                 self._args = msgspec.json.decode(self._envelope.args)
@@ -52,8 +52,7 @@ class Delivery:
         declared = job_type(job_class)
         if self.name != declared.name and self.name not in declared.aliases:
             raise JobReconstructionError(f"this delivery holds a {self.name}, not a {declared.name}")
-        restored: T = declared.restore(self.raw_args)
-        return restored
+        return cast("T", declared.restore(self.raw_args))
 
     @property
     def raw_args(self) -> bytes:

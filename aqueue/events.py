@@ -12,14 +12,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import anyio
 
+from aqueue.contract.envelope import REDACTED, redacted_by_metadata
 from aqueue.delivery import Delivery
 from aqueue.errors import InvalidQueueArgument, Settlement, StaleDelivery
-from aqueue.failed import SENSITIVE_KEY
 from aqueue.jobs import JobType
 
 _log = logging.getLogger("aqueue.worker")
 _LONGEST_LISTENER = 10.0
-REDACTED = "[redacted]"
 
 
 class Outcome(StrEnum):
@@ -107,7 +106,9 @@ async def best_effort(call: Callable[..., object], *args: object, what: str) -> 
             if inspect.isawaitable(answer):
                 await answer
         if patience.cancelled_caught:
-            log_quietly(logging.WARNING, "%s took longer than %s s and was left behind", what, _LONGEST_LISTENER)
+            log_quietly(
+                logging.WARNING, "%s took longer than %s s and was left behind", what, _LONGEST_LISTENER
+            )
     except Exception:  # noqa: BLE001 - an observer's error is reported and changes nothing
         log_quietly(logging.ERROR, "%s raised", what, with_traceback=True)
 
@@ -125,7 +126,6 @@ def redacted_args(delivery: Delivery, declared: JobType | None) -> Mapping[str, 
     try:
         if declared is not None:
             return declared.codec.redacted(delivery.args)
-        sensitive = delivery.metadata.get(SENSITIVE_KEY, "").split(",")
-        return {name: REDACTED if name in sensitive else value for name, value in delivery.args.items()}
+        return redacted_by_metadata(delivery.args, delivery.metadata)
     except Exception:  # noqa: BLE001 - better nothing than a secret
         return {"*": REDACTED}

@@ -2,14 +2,14 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from aqueue.contract.envelope import Envelope, Malformed, decode_envelope
+from aqueue.contract.envelope import Envelope, Malformed, decode_envelope, redacted_by_metadata
 from aqueue.contract.names import check_limit, check_queue_name, check_seconds
 from aqueue.errors import AqueueError, FailedStoreMissing, InvalidQueueArgument, JobReconstructionError
 from aqueue.port import FailedRecord, KeepsFailed, Message, Position
@@ -17,8 +17,6 @@ from aqueue.store import Store
 
 _PAGE = 200
 _REMEMBERED = 10_000
-SENSITIVE_KEY = "aqueue.sensitive"
-"""The metadata key that names an envelope's sensitive arguments, so that listings can redact them unaided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +29,7 @@ class FailedJob:
     id: str
     name: str
     queue: str
-    args: dict[str, Any] | None
+    args: dict[str, Any] | None = field(repr=False)
     attempts: int
     lost: int
     reason: str
@@ -42,14 +40,12 @@ class FailedJob:
     failed_at: datetime
     worker: str
     payload: bytes = field(repr=False)
-    sensitive: frozenset[str] = frozenset()
+    metadata: Mapping[str, str]
 
     @property
     def redacted_args(self) -> dict[str, Any] | None:
         """The arguments with `Sensitive` ones replaced, fit for a listing or a log."""
-        if self.args is None:
-            return None
-        return {name: "[redacted]" if name in self.sensitive else value for name, value in self.args.items()}
+        return None if self.args is None else redacted_by_metadata(self.args, self.metadata)
 
 
 class FailedJobs:
@@ -166,7 +162,9 @@ class FailedJobs:
             return self._seen[id]
         record = await self._record(id)
         if record is None:
-            raise InvalidQueueArgument(f"no failed job {id} to list after: it was retried or removed; start anew")
+            raise InvalidQueueArgument(
+                f"no failed job {id} to list after: it was retried or removed; start anew"
+            )
         return _position_of(record)
 
     async def _record(self, id: str) -> FailedRecord | None:
@@ -219,7 +217,7 @@ class FailedJobs:
             failed_at=datetime.fromtimestamp(record.failed_at, UTC),
             worker=record.worker,
             payload=record.payload,
-            sensitive=_sensitive(envelope),
+            metadata=envelope.metadata if envelope is not None else {},
         )
 
     def _readable(self, payload: bytes) -> Envelope | None:
@@ -258,8 +256,3 @@ class Retention:
 
 def _position_of(record: FailedRecord) -> Position:
     return Position(record.failed_at, record.id)
-
-
-def _sensitive(envelope: Envelope | None) -> frozenset[str]:
-    names = envelope.metadata.get(SENSITIVE_KEY, "") if envelope is not None else ""
-    return frozenset(names.split(",")) if names else frozenset()

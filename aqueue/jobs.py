@@ -82,6 +82,8 @@ class FunctionJob(Generic[P, R]):
     """A function that is a job: call it as before, or make a job of the call with `.job(...)`."""
 
     __aqueue_job__: JobType
+    __name__: str
+    __wrapped__: Callable[P, R]
 
     def __init__(self, function: Callable[P, R], declared: JobType) -> None:
         functools.update_wrapper(self, function)
@@ -314,5 +316,5 @@ _NOT_MEMBERS = {
     *vars(type("_Plain", (Protocol,), {})),
     *("__annotate__", "__annotate_func__", "__annotations__", "__annotations_cache__", "__class_getitem__"),
     *("__firstlineno__", "__hash__", "__match_args__", "__non_callable_proto_members__", "__orig_bases__"),
-    *("__protocol_attrs__", "__slots__", "__type_params__"),
+    *("_is_runtime_protocol", "__protocol_attrs__", "__slots__", "__type_params__"),
 }

@@ -58,7 +58,9 @@ class Popper:
     async def pause(self, queues: Sequence[str], left: float) -> None:
         """Wait until something may have arrived, at most the store's own pause or what is left (POP-3)."""
         seconds = min(self._store.capabilities.longest_wait, left)
-        await self._store.call("wait", lambda: self._store.backend.wait(queues, seconds), longer=seconds + 1.0)
+        await self._store.call(
+            "wait", lambda: self._store.backend.wait(queues, seconds), longer=seconds + 1.0
+        )
 
     async def _sweep(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
         backend = self._store.backend
@@ -136,7 +138,9 @@ class Popper:
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
-        settled = [pair for pair, answer in zip(unreadable, answers, strict=True) if answer is not Verdict.STALE]
+        settled = [
+            pair for pair, answer in zip(unreadable, answers, strict=True) if answer is not Verdict.STALE
+        ]
         if settled:
             raise MalformedJobSettled(
                 settled[0][0].queue,

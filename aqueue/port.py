@@ -126,7 +126,8 @@ class Capabilities:
     """What differs between stores; checked when a queue opens, not when a job is already lost.
 
     `longest_delay` and `longest_wait` are seconds. `max_batch` and `max_batch_bytes` bound one verb call.
-    `immediate` promises that no verb but `wait` ever suspends, so calls need no task and no upper time.
+    `immediate` promises that no verb but `wait` ever suspends or fails, so calls need no task and no upper
+    time.
     """
 
     system: str
@@ -142,6 +143,7 @@ class Capabilities:
     idempotent_push: bool = True
     counts_lost: bool = True
     exact_size: bool = True
+    ordered: bool = True
     store_clock: bool = True
     immediate: bool = False
 

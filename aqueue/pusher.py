@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from aqueue.coalesce import Coalescer
-from aqueue.contract.envelope import encode_envelope
+from aqueue.contract.envelope import SENSITIVE_KEY, encode_envelope
 from aqueue.contract.names import check_delay, check_job_id, check_max_attempts, check_queue_name
 from aqueue.contract.signing import Keyring
 from aqueue.errors import InvalidQueueArgument, PushManyError, UnserializableJob, Unsupported
@@ -30,6 +30,7 @@ class Prepared(msgspec.Struct, frozen=True):
     pushed_at: float
     delay: float
     max_attempts: int | None
+    sensitive: str
 
 
 class Pusher:
@@ -77,6 +78,7 @@ class Pusher:
             now,
             seconds,
             declared.max_attempts if attempts is None else attempts,
+            declared.codec.sensitive,
         )
 
     async def push(self, job: Prepared, connection: object | None) -> str:
@@ -89,13 +91,15 @@ class Pusher:
             if connection is not None:
                 await self._push_within(connection, [message])
             elif self._capabilities.immediate:
-                _raise_first(await self._send([message]))
+                self._store.check_open()
+                await self._store.backend.push((message,))
             else:
                 await self._coalescer.submit(message)
         except BaseException as error:
             self._telemetry.finish(span, error)
             raise
-        self._telemetry.finish(span)
+        if span is not None:
+            self._telemetry.finish(span)
         return job.id
 
     async def push_many(self, jobs: Sequence[Prepared], connection: object | None) -> list[str]:
@@ -133,6 +137,8 @@ class Pusher:
         return check_job_id(id)
 
     def _seal(self, job: Prepared, metadata: dict[str, str]) -> Message:
+        if job.sensitive:
+            metadata = {**metadata, SENSITIVE_KEY: job.sensitive}
         payload = encode_envelope(
             id=job.id,
             name=job.name,
@@ -161,7 +167,10 @@ class Pusher:
         errors = [future.exception() for future in futures]
         if any(errors):
             raise PushManyError(
-                [error if isinstance(error, Exception) else message.id for error, message in zip(errors, messages, strict=True)]
+                [
+                    error if isinstance(error, Exception) else message.id
+                    for error, message in zip(errors, messages, strict=True)
+                ]
             )
 
     async def _push_within(self, connection: object, messages: Sequence[Message]) -> None:
@@ -184,8 +193,3 @@ class Pusher:
 
 def _weight(message: Message) -> int:
     return len(message.payload) + 128
-
-
-def _raise_first(answers: Sequence[Stored]) -> None:
-    if answers[0] is not None:
-        raise answers[0]

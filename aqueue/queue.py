@@ -17,7 +17,16 @@ from aqueue.delivery import Delivery
 from aqueue.errors import FailedStoreMissing, InvalidQueueArgument, NotClearable
 from aqueue.failed import FailedJobs, Retention
 from aqueue.popper import Popper
-from aqueue.port import Answer, Backend, Capabilities, Clearable, FailedRecord, KeepsFailed, LeaseKind, QueueStats
+from aqueue.port import (
+    Answer,
+    Backend,
+    Capabilities,
+    Clearable,
+    FailedRecord,
+    KeepsFailed,
+    LeaseKind,
+    QueueStats,
+)
 from aqueue.pusher import DEFAULT_QUEUE, Pusher
 from aqueue.settler import Settler
 from aqueue.store import Store
@@ -72,7 +81,12 @@ class Queue:
             _check_keeps_failed(failed)
             self._failed_store = Store(failed, self.telemetry, call_timeout=options.call_timeout)
         open_payload = _payload_opener(options)
-        self._settler = Settler(self._store, self._failed_store, _retention(self._failed_store, options.keep_failed), self.telemetry)
+        self._settler = Settler(
+            self._store,
+            self._failed_store,
+            _retention(self._failed_store, options.keep_failed),
+            self.telemetry,
+        )
         self._popper = Popper(self._store, self._settler, self.telemetry, open_payload)
         self._pusher = Pusher(self._store, self.telemetry, keyring=options.keyring, clock=options.clock)
         self.failed = FailedJobs(self._failed_store, self._store, open_payload)
@@ -158,7 +172,8 @@ class Queue:
         Raises `PushManyError` with an outcome per position where the store took only some (PUSH-7).
         """
         prepared = [
-            self._pusher.prepare(job, queue=queue, delay=delay, at=at, max_attempts=max_attempts) for job in jobs
+            self._pusher.prepare(job, queue=queue, delay=delay, at=at, max_attempts=max_attempts)
+            for job in jobs
         ]
         if connection is not None:
             self._pusher.check_connection()
@@ -188,6 +203,10 @@ class Queue:
         names = check_queue_names(queues)
         return await self._popper.take(names, limit)
 
+    async def wait(self, seconds: float, *, queues: Sequence[str] = (DEFAULT_QUEUE,)) -> None:
+        """Return when something may have arrived, at the store's own pace, or after `seconds` (POP-3)."""
+        await self._popper.pause(check_queue_names(queues), check_seconds(seconds, "seconds"))
+
     async def ack(self, delivery: Delivery) -> None:
         """Remove a job that is done; raises `StaleDelivery` if the delivery is not leased any more (FENCE-1)."""
         await self._settler.ack(delivery)
@@ -200,7 +219,12 @@ class Queue:
         await self._settler.release(delivery, seconds, counted=counted)
 
     async def fail(
-        self, delivery: Delivery, reason: str = "error", *, error: BaseException | None = None, worker: str = ""
+        self,
+        delivery: Delivery,
+        reason: str = "error",
+        *,
+        error: BaseException | None = None,
+        worker: str = "",
     ) -> None:
         """Set the job aside as a failed job, with the error that ended it if there was one (FAIL-1)."""
         await self._settler.fail(delivery, _failed_record(delivery, reason, error, worker))
@@ -229,16 +253,23 @@ class Queue:
         No copy is kept. Raises `NotClearable` where the store can't spare what workers hold.
         """
         check_queue_name(queue)
-        backend = self._store.backend
-        if not isinstance(backend, Clearable):
-            raise NotClearable(f"{self.capabilities.system} can't clear a queue without touching leased jobs")
+        backend = self._clearable()
         return await self._store.run("clear", lambda: backend.clear(queue))
+
+    def check_clearable(self) -> None:
+        """Raise `NotClearable` where `clear` would, before anything is touched."""
+        self._clearable()
 
     async def migrate(self) -> None:
         """Create or upgrade what the store needs, the failed store's too; safe to repeat and side by side."""
         for store in {self._store, self._failed_store}:
             await store.run("migrate", store.backend.migrate)
 
+    def _clearable(self) -> Clearable:
+        backend = self._store.backend
+        if not isinstance(backend, Clearable):
+            raise NotClearable(f"{self.capabilities.system} can't clear a queue without touching leased jobs")
+        return backend
 
 
 def _payload_opener(options: QueueOptions) -> Callable[[bytes], bytes]:
@@ -272,9 +303,7 @@ def _retention(store: Store, keep: timedelta | int | None) -> Retention:
     return Retention(store, age=None, count=keep)
 
 
-def _failed_record(
-    delivery: Delivery, reason: str, error: BaseException | None, worker: str
-) -> FailedRecord:
+def _failed_record(delivery: Delivery, reason: str, error: BaseException | None, worker: str) -> FailedRecord:
     ran = delivery.attempt - (1 if reason == "lost" else 0)
     return FailedRecord(
         id=delivery.id,

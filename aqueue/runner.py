@@ -11,14 +11,14 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 import anyio
 
 from aqueue.contract.retry import Backoff, BackoffFunction
 from aqueue.contract.failure import error_text, error_type
-from aqueue.contract.settlement import GIVE_BACK, Ack, Decision, Fail, Release, decision_after, is_poison
-from aqueue.delivery import Delivery
+from aqueue.contract.settlement import ACK, GIVE_BACK, Ack, Decision, Fail, Release, decision_after, is_poison
 from aqueue.errors import ConnectionFailed, JobLost, JobSignal, Settlement, StaleDelivery
 from aqueue.events import (
     JobFailed,
@@ -32,7 +32,7 @@ from aqueue.events import (
     redacted_args,
 )
 from aqueue.queue import Queue
-from aqueue.routes import Router
+from aqueue.routes import Route, Router
 from aqueue.running import Cause, Run
 from aqueue.scope import Builtins, RequestScope, ScopeProvider
 from aqueue.telemetry import TraceMode
@@ -88,18 +88,22 @@ class Runner:
         delivery = run.delivery
         scope = self._provider.begin(delivery, self._builtins)
         span = self._telemetry.start_process(
-            delivery, delivery.name, trace=self._policy.trace, waited=delivery.waited, client_id=self._policy.worker
+            delivery,
+            delivery.name,
+            trace=self._policy.trace,
+            waited=delivery.waited,
+            client_id=self._policy.worker,
         )
         outcome = Outcome.LOST
         try:
             run.error = await self._attempt(run, scope)
-            decision = self._decide(run)
-            outcome = await self._settle(run, decision)
+            outcome = await self._settle(run, self._decide(run))
         except BaseException as trouble:
             run.error = run.error or trouble
             raise
         finally:
-            self._telemetry.finish_process(span, outcome, _error_to_tell(run), duration=run.duration)
+            if span is not None:
+                self._telemetry.finish_process(span, outcome, _error_to_tell(run), duration=run.duration)
             if scope.has_exits:
                 await self._dispose(run, scope)
         return outcome
@@ -108,33 +112,42 @@ class Runner:
         """Do everything that can fail the attempt; return what it raised, or None when it returned."""
         error: BaseException | None = None
         try:
-            with anyio.CancelScope() as cancel_scope:
-                run.enter(cancel_scope)
-                await self._handle(run, scope, cancel_scope)
-            if cancel_scope.cancelled_caught:
-                error = _why_cancelled(run)
+            await self._handle(run, scope)
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises is its job's failure
             error = raised
-        if scope.has_function_exits:
-            error = await self._close_function_scope(scope, error)
-        return error
+        await run.end_handling()
+        if run.cause is Cause.TIMEOUT and isinstance(error, asyncio.CancelledError):
+            error = TimeoutError(f"the job ran longer than its timeout of {run.timeout:g} s")
+        return await self._close_function_scope(scope, error) if scope.has_function_exits else error
 
-    async def _handle(self, run: Run, scope: RequestScope, cancel_scope: anyio.CancelScope) -> None:
+    async def _handle(self, run: Run, scope: RequestScope) -> None:
         delivery = run.delivery
+        route = self._router.resolve(delivery.name, delivery.queue)
+        run.declared = declared = route.job_type
         if is_poison(delivery.lost, self._policy.max_lost):
             raise JobLost(f"its lease ran out {delivery.lost} times without a settlement")
         if scope.initializers:
             await scope.initialize()
-        route = self._router.resolve(delivery.name, delivery.queue)
-        run.declared = route.job_type
         run.job = job = route.restore(delivery.raw_args)
-        run.timeout = route.job_type.timeout or self._policy.timeout
-        if run.timeout is not None:
-            cancel_scope.deadline = asyncio.get_running_loop().time() + run.timeout
+        timeout = declared.timeout or self._policy.timeout
+        if timeout is not None:
+            run.limit(timeout)
         if route.around is None:
             await route.call(job, scope, self._threads.run)
         else:
-            await route.around(delivery, lambda _: route.call(job, scope, self._threads.run))
+            await route.around(delivery, lambda _: self._call(route, job, scope))
+
+    async def _call(self, route: Route, job: object, scope: RequestScope) -> None:
+        """Call the handler inside middleware, which may call again: each time with fresh dependencies (MID-1)."""
+        error: BaseException | None = None
+        try:
+            await route.call(job, scope, self._threads.run)
+        except BaseException as raised:  # noqa: BLE001 - raised again below, once the scope has seen it
+            error = raised
+        if scope.has_function_exits:
+            error = await self._close_function_scope(scope, error)
+        if error is not None:
+            raise error
 
     async def _close_function_scope(
         self, scope: RequestScope, error: BaseException | None
@@ -150,61 +163,75 @@ class Runner:
         return error
 
     def _decide(self, run: Run) -> Decision:
-        delivery, declared = run.delivery, run.declared
-        if run.error is not None and (run.cause is Cause.STOP or _is_outside_cancellation(run.error)):
+        if run.error is None:
+            return ACK
+        if run.cause is Cause.STOP or _is_outside_cancellation(run):
             return GIVE_BACK
+        delivery, declared = run.delivery, run.declared
         cap, backoff = delivery.max_attempts, self._policy.backoff
         if declared is not None:
             cap = declared.max_attempts if cap is None else cap
             backoff = declared.backoff or backoff
-        return decision_after(
+        decide = partial(
+            decision_after,
             run.error,
             attempt=delivery.attempt,
             max_attempts=self._policy.max_attempts if cap is None else cap,
-            backoff=backoff,
             chance=random.random(),  # noqa: S311 - spreads retries, hides nothing
         )
+        try:
+            return decide(backoff=backoff)
+        except Exception:  # noqa: BLE001 - a backoff is user code; its job is retried all the same
+            log_quietly(logging.ERROR, "the backoff of %r raised", delivery, with_traceback=True)
+            return decide(backoff=Backoff.none())
 
     async def _settle(self, run: Run, decision: Decision) -> Outcome:
         """Make the one transition of this delivery, then tell of it; a refused one is told of too (WORK-7)."""
-        run.settling_since = run.duration
         if isinstance(decision, Fail):
             _log_final_failure(run, decision)
         try:
-            outcome = await self._transition(run, decision)
-        except StaleDelivery as stale:
-            await self._report_lost(run, stale)
-            return Outcome.LOST
-        await self._report(run, decision)
+            outcome = await self._apply(run, decision)
+        except ConnectionFailed as error:
+            outcome = await self._apply_at_last(run, decision, error)
+        if outcome is Outcome.LOST:
+            return outcome
+        if decision is not ACK or self._listeners.wants(JobSucceeded):
+            await self._report(run, decision)
         return outcome
-
-    async def _transition(self, run: Run, decision: Decision) -> Outcome:
-        while True:
-            try:
-                return await self._apply(run, decision)
-            except ConnectionFailed as error:  # certainly not applied, so trying again repeats nothing
-                if not await self._persist(run, error):
-                    raise
 
     async def _apply(self, run: Run, decision: Decision) -> Outcome:
         delivery = run.delivery
-        if run.cause is Cause.LEASE and run.error is not None:
-            raise StaleDelivery(Settlement.EXTEND, job_id=delivery.id, queue=delivery.queue)
-        match decision:
-            case Ack():
-                await self._queue.ack(delivery)
-                return Outcome.ACKED
-            case Release():
-                await self._release(run, decision)
-                return Outcome.RELEASED
-            case Fail():
-                await self._queue.fail(delivery, decision.reason, error=run.error, worker=self._policy.worker)
-                return Outcome.FAILED
-            case _:
-                assert_never(decision)
+        try:
+            if run.cause is Cause.LEASE and run.error is not None:
+                raise StaleDelivery(Settlement.EXTEND, job_id=delivery.id, queue=delivery.queue)
+            match decision:
+                case Ack():
+                    await self._queue.ack(delivery)
+                    return Outcome.ACKED
+                case Release():
+                    await self._release(run, decision)
+                    return Outcome.RELEASED
+                case Fail():
+                    worker = self._policy.worker
+                    await self._queue.fail(delivery, decision.reason, error=run.error, worker=worker)
+                    return Outcome.FAILED
+                case _:
+                    assert_never(decision)
+        except StaleDelivery as stale:
+            await self._report_lost(run, stale)
+            return Outcome.LOST
+
+    async def _apply_at_last(self, run: Run, decision: Decision, error: ConnectionFailed) -> Outcome:
+        """A settlement that was certainly not applied may be tried again: it repeats nothing (WORK-8)."""
+        while await self._persist(run, error):
+            try:
+                return await self._apply(run, decision)
+            except ConnectionFailed as again:
+                error = again
+        raise error
 
     async def _release(self, run: Run, decision: Release) -> None:
-        if run.error is None or not _is_outside_cancellation(run.error):
+        if run.error is None or not _is_outside_cancellation(run):
             await self._queue.release(run.delivery, delay=decision.delay, counted=decision.counted)
             return
         # The whole task is being cancelled: what is left of it may only give the job back.
@@ -216,8 +243,7 @@ class Runner:
         listeners = self._listeners
         match decision:
             case Ack():
-                if listeners.wants(JobSucceeded):
-                    await listeners.tell(JobSucceeded(**_facts(run)))
+                await listeners.tell(JobSucceeded(**_facts(run)))
             case Release():
                 _log_release(run, decision)
                 if listeners.wants(JobReleased):
@@ -246,17 +272,9 @@ class Runner:
             log_quietly(logging.ERROR, "closing the scope of %r failed", run.delivery, with_traceback=True)
 
 
-def _why_cancelled(run: Run) -> BaseException:
-    if run.cause is None:
-        run.cause = Cause.TIMEOUT
-        return TimeoutError(f"the job ran longer than its timeout of {run.timeout:g} s")
-    return asyncio.CancelledError(f"cancelled by the worker: {run.cause.value}")
-
-
-def _is_outside_cancellation(error: BaseException) -> bool:
+def _is_outside_cancellation(run: Run) -> bool:
     """Tell a cancellation of the whole task from one that the handler made up or met inside itself."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    return isinstance(run.error, asyncio.CancelledError) and run.is_cancelled_from_outside
 
 
 def _error_to_tell(run: Run) -> BaseException | None:

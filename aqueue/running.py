@@ -1,12 +1,11 @@
 """One delivery under way, and how it runs in a context of its own inside a long-lived task (WORK-2)."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Coroutine, Generator
 from contextvars import Context
 from enum import Enum
 from typing import Any, Generic, TypeVar
-
-import anyio
 
 from aqueue.delivery import Delivery
 from aqueue.jobs import JobType
@@ -23,38 +22,41 @@ class Cause(Enum):
 
 
 class Run:
-    """A delivery and where it stands. The handler's part can be cancelled; its settlement can't.
+    """A delivery and where it stands. Its handler can be cancelled; its settlement can't.
 
-    `settling_since` is the duration at which its handler had ended. `error` is what the attempt raised, and after a lost `ack` the refusal; it is what the span tells.
+    The handler runs in the slot's own `task`, so cancelling it means cancelling the task, and taking the
+    request back once the handler has ended. `settling_since` is the duration at which it had. `error` is
+    what the attempt raised, and after a lost `ack` the refusal; it is what the span tells.
     """
 
-    __slots__ = ("_scope", "cause", "declared", "delivery", "error", "has_lost_lease", "job", "settling_since", "started", "timeout")
+    __slots__ = (
+        "_requests",
+        "_timer",
+        "cause",
+        "declared",
+        "delivery",
+        "error",
+        "has_lost_lease",
+        "job",
+        "settling_since",
+        "started",
+        "task",
+        "timeout",
+    )
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, task: "asyncio.Task[Any]") -> None:
         self.delivery = delivery
+        self.task = task
+        self.started = time.perf_counter()
         self.declared: JobType | None = None
         self.job: object = None
         self.error: BaseException | None = None
-        self.started = time.perf_counter()
         self.timeout: float | None = None
         self.cause: Cause | None = None
         self.settling_since: float | None = None
         self.has_lost_lease = False
-        self._scope: anyio.CancelScope | None = None
-
-    def enter(self, scope: anyio.CancelScope) -> None:
-        """Say which cancel scope the handler runs in; one that was cancelled before it began stays so."""
-        self._scope = scope
-        if self.cause is not None:
-            scope.cancel()
-
-    def cancel(self, cause: Cause) -> None:
-        """Cancel the handler, if it still runs; the first cause stands."""
-        if self.is_settling or self.cause is not None:
-            return
-        self.cause = cause
-        if self._scope is not None:
-            self._scope.cancel()
+        self._requests = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_settling(self) -> bool:
@@ -66,6 +68,40 @@ class Run:
         """Seconds since the delivery began."""
         return time.perf_counter() - self.started
 
+    @property
+    def is_cancelled_from_outside(self) -> bool:
+        """Whether the whole task is being cancelled, by nobody that this worker knows."""
+        return self.task.cancelling() > self._requests
+
+    def cancel(self, cause: Cause) -> None:
+        """Cancel the handler if it still runs; the first cause stands, but a stop asks again."""
+        if self.is_settling or (self.cause is not None and cause is not Cause.STOP):
+            return
+        self.cause = self.cause or cause
+        self._requests += 1
+        self.task.cancel()
+
+    def limit(self, seconds: float) -> None:
+        """Cancel the handler when it has run this long (WORK-10)."""
+        self.timeout = seconds
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.cancel, Cause.TIMEOUT)
+
+    async def end_handling(self) -> None:
+        """Take our requests to cancel back, delivered or not, so that none of them hits the settlement."""
+        self.settling_since = self.duration
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._requests:
+            return
+        for _ in range(self._requests):
+            self.task.uncancel()
+        self._requests = 0
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self.task.cancelling():
+                raise
+
 
 class Stepping:
     """Which delivery's code the event loop is executing this very moment; None between steps (WORK-11)."""
@@ -76,7 +112,7 @@ class Stepping:
         self.delivery: Delivery | None = None
 
 
-class InContext(Generic[T], Awaitable[T]):
+class InContext(Awaitable[T], Generic[T]):
     """Awaits a coroutine step by step inside another context, without the price of a task for each."""
 
     __slots__ = ("_context", "_coroutine", "_delivery", "_stepping")

@@ -36,16 +36,19 @@ class Settler:
 
     async def ack(self, delivery: Delivery) -> None:
         """Remove the job."""
-        await self._settle(self._ack, delivery.reserved, Settlement.ACK, delivery)
+        if self._telemetry.active():
+            await self._traced(self._ack, delivery.reserved, Settlement.ACK, delivery)
+        else:  # the one that every job takes
+            _check(await self._ack.settle(delivery.reserved), Settlement.ACK, delivery.reserved)
 
     async def release(self, delivery: Delivery, delay: float, *, counted: bool) -> None:
         """Swap the delivery for a waiting job."""
         releasing = Releasing(delivery.reserved, delay, counted)
-        await self._settle(self._release, releasing, Settlement.RELEASE, delivery, delay=delay)
+        await self._traced(self._release, releasing, Settlement.RELEASE, delivery, delay=delay)
 
     async def fail(self, delivery: Delivery, record: FailedRecord) -> None:
         """Swap the delivery for its failed record."""
-        await self._settle(self._fail, Failing(delivery.reserved, record), Settlement.FAIL, delivery)
+        await self._traced(self._fail, Failing(delivery.reserved, record), Settlement.FAIL, delivery)
 
     async def extend(self, delivery: Delivery) -> None:
         """Start the lease anew."""
@@ -68,7 +71,7 @@ class Settler:
         for lane in (self._ack, self._release, self._extend, self._fail):
             await lane.drain()
 
-    async def _settle(
+    async def _traced(
         self,
         lane: "_Lane[Item]",
         item: Item,
@@ -77,9 +80,6 @@ class Settler:
         *,
         delay: float = 0.0,
     ) -> None:
-        if not self._telemetry.active():
-            _check(await lane.settle(item), operation, delivery.reserved)
-            return
         span = self._telemetry.start_settle(operation, delivery, delay=delay)
         try:
             _check(await lane.settle(item), operation, delivery.reserved)
@@ -121,6 +121,7 @@ class _Lane(Generic[Item]):
         self._store = store
         self._verb = verb
         self._send = send
+        self._is_immediate = store.capabilities.immediate
         self._coalescer = Coalescer[Item, Verdict](
             self._sent,
             max_items=store.capabilities.max_batch,
@@ -128,13 +129,11 @@ class _Lane(Generic[Item]):
             weigh=weigh,
         )
 
-    async def settle(self, item: Item) -> Answer:
-        if self._store.capabilities.immediate:
-            return (await self._sent([item]))[0]
-        return await self._coalescer.submit(item)
+    def settle(self, item: Item) -> Awaitable[Answer]:
+        return self._settle_now(item) if self._is_immediate else self._coalescer.submit(item)
 
     async def settle_many(self, items: Sequence[Item]) -> Sequence[Answer]:
-        if self._store.capabilities.immediate:
+        if self._is_immediate:
             return await self._sent(items)
         futures = [self._coalescer.submit(item) for item in items]
         if futures:
@@ -143,6 +142,10 @@ class _Lane(Generic[Item]):
 
     async def drain(self) -> None:
         await self._coalescer.drain()
+
+    async def _settle_now(self, item: Item) -> Answer:
+        self._store.check_open()
+        return (await self._send((item,)))[0]
 
     async def _sent(self, batch: Sequence[Item]) -> Sequence[Answer]:
         try:

@@ -115,13 +115,15 @@ class Shift:
             watchdog.stop()
 
     async def _claim(self) -> None:
-        """Take as many jobs as there are free slots, in one pop, for ever; only a stop cancels the waiting."""
+        """Take as many jobs as there are free slots, in one pop, and wait where there are none, until stopped."""
         while not self._is_stopping:
             free = await self._crew.wait_free()
             try:
-                deliveries = await self._queue.pop_many(
-                    free, timeout=self._plan.poll_timeout, queues=self._plan.queues
-                )
+                deliveries = await self._queue.pop_now(free, queues=self._plan.queues)
+                self._outages.succeeded()
+                self._crew.hand_out(deliveries)
+                if not deliveries:
+                    await self._queue.wait(self._plan.poll_timeout, queues=self._plan.queues)
             except MalformedJobSettled as malformed:
                 self._on_malformed(malformed)
             except Exception as error:  # noqa: BLE001 - whatever it is, the worker must not go silent (WORK-8)
@@ -129,9 +131,6 @@ class Shift:
                     self._give_up(error)
                     return
                 await anyio.sleep(self._outages.failed(error))
-            else:
-                self._outages.succeeded()
-                self._crew.hand_out(deliveries)
 
     async def _wind_up(self) -> None:
         """Let what runs end within the grace, cancel the rest, and leave behind what won't be cancelled."""

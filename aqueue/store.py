@@ -57,6 +57,11 @@ class Store:
         self._is_open = False
         await self.backend.aclose()
 
+    def check_open(self) -> None:
+        """Raise `QueueClosed` before `open` and after `aclose`."""
+        if not self._is_open:
+            raise QueueClosed("the queue is not open: use `async with connect(...) as queue`, or open() it")
+
     async def call(self, verb: str, call: Callable[[], Awaitable[T]], *, longer: float = 0.0) -> T:
         """Make one backend call in the current task, which must be one of ours (PUSH-11, CALL-1).
 
@@ -72,8 +77,7 @@ class Store:
 
     async def raw_call(self, call: Callable[[], Awaitable[T]], *, longer: float = 0.0) -> T:
         """Make one backend call as `call` does, its errors left as the driver raised them."""
-        if not self._is_open:
-            raise QueueClosed("the queue is not open: use `async with connect(...) as queue`, or open() it")
+        self.check_open()
         if self.capabilities.immediate:
             return await call()
         with self._telemetry.suppressed():

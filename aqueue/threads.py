@@ -24,10 +24,16 @@ class Threads:
         await self._places.acquire_on_behalf_of(place)
         loop = asyncio.get_running_loop()
 
-        def work() -> object:
+        def work() -> tuple[object, BaseException | None]:
+            """Answer with the error instead of raising it: not every error survives the way through a future."""
             try:
-                return call()
+                return call(), None
+            except BaseException as error:  # noqa: BLE001 - the handler may raise anything; it is raised below
+                return None, error
             finally:
                 loop.call_soon_threadsafe(self._places.release_on_behalf_of, place)
 
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._unbounded)
+        answer, error = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._unbounded)
+        if error is not None:
+            raise error
+        return answer

@@ -45,7 +45,7 @@ class LoopWatchdog:
                 continue
             reported = last
             delivery = self._stepping.delivery
-            who = f"job {delivery.name} {delivery.id}" if delivery is not None else "something outside the jobs"
+            who = "something outside the jobs" if delivery is None else f"job {delivery.name} {delivery.id}"
             _log.warning(
                 "the event loop has been blocked for %.1f s by %s: leases are not renewed and nothing else "
                 "runs meanwhile; make the handler a plain `def`, or move the work to a thread",

@@ -1,5 +1,6 @@
-"""The worker: what users build, run, and stop. `shift` is how it works, `runner` what it does (WORK-2, STOP-1)."""
+"""The worker: what users build, run and stop. `shift` is how it works, `runner` what it does to each job."""
 
+import asyncio
 import contextvars
 import logging
 import os
@@ -67,15 +68,17 @@ class Worker:
         name: str | None = None,
     ) -> None:
         self.queue = queue
+        self.grace = check_seconds(grace, "grace")
+        self.queues = check_queue_names(queues)
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self._plan = ShiftPlan(
-            queues=check_queue_names(queues),
+            queues=self.queues,
             concurrency=check_limit(concurrency),
             renew=bool(renew),
             on_lease_lost=_one_of(on_lease_lost, "on_lease_lost", ("cancel", "continue")),
             stops_on_outage=_one_of(on_outage, "on_outage", ("resume", "stop")) == "stop",
             poll_timeout=check_seconds(poll_timeout, "poll_timeout"),
-            grace=check_seconds(grace, "grace"),
+            grace=self.grace,
         )
         self._policy = Policy(
             max_attempts=_count(max_attempts, "max_attempts"),
@@ -104,7 +107,7 @@ class Worker:
 
     def __repr__(self) -> str:
         state = "running" if self._shift is not None else "idle"
-        return f"<Worker {self.name} on {', '.join(self._plan.queues)}, {state}>"
+        return f"<Worker {self.name} on {', '.join(self.queues)}, {state}>"
 
     def listen(self, event: type[Event], listener: Callable[[Event], Awaitable[object] | object]) -> None:
         """Call `listener`, sync or async, with each event of this type, after its transition (WORK-5)."""
@@ -155,10 +158,10 @@ class Worker:
         """
         try:
             if timeout is None:
-                deliveries = await self.queue.pop_now(1, queues=self._plan.queues)
+                deliveries = await self.queue.pop_now(1, queues=self.queues)
             else:
                 seconds = check_seconds(timeout, "timeout")
-                deliveries = await self.queue.pop_many(1, timeout=seconds, queues=self._plan.queues)
+                deliveries = await self.queue.pop_many(1, timeout=seconds, queues=self.queues)
         except MalformedJobSettled as malformed:
             self._report_malformed(malformed)
             return Outcome.MALFORMED
@@ -173,7 +176,7 @@ class Worker:
         handled = 0
         while True:
             try:
-                deliveries = await self.queue.pop_now(self._plan.concurrency, queues=self._plan.queues)
+                deliveries = await self.queue.pop_now(self._plan.concurrency, queues=self.queues)
             except MalformedJobSettled as malformed:
                 handled += self._report_malformed(malformed)
                 continue
@@ -183,28 +186,32 @@ class Worker:
 
     async def _handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
         """Run deliveries side by side, their leases kept; raise the first error of the store, once all ended."""
-        runs = [Run(delivery) for delivery in deliveries]
-        results: dict[Run, Outcome | Exception] = {}
+        runs: list[Run] = []
+        results: dict[Delivery, Outcome | Exception] = {}
 
-        async def handle(run: Run) -> None:
+        async def handle(delivery: Delivery) -> None:
+            """Run it in this task, whose context is its own."""
+            task = asyncio.current_task()
+            assert task is not None
+            runs.append(run := Run(delivery, task))
             context = contextvars.copy_context()
             try:
-                results[run] = await InContext(self._runner.run(run), context, self._stepping, run.delivery)
+                results[delivery] = await InContext(self._runner.run(run), context, self._stepping, delivery)
             except Exception as error:  # noqa: BLE001 - raised below, when the others have ended too
-                results[run] = error
+                results[delivery] = error
 
         async with anyio.create_task_group() as group:
             if self._plan.renew and self.queue.capabilities.lease is LeaseKind.TIMED:
                 keeper = LeaseKeeper(self.queue, runs, self._plan.on_lease_lost)
                 group.start_soon(keeper.keep)
             async with anyio.create_task_group() as handling:
-                for run in runs:
-                    handling.start_soon(handle, run)
+                for delivery in deliveries:
+                    handling.start_soon(handle, delivery)
             group.cancel_scope.cancel()
         for result in results.values():
             if isinstance(result, Exception):
                 raise result
-        return [result for run in runs if isinstance(result := results[run], Outcome)]
+        return [result for result in results.values() if isinstance(result, Outcome)]
 
     async def _persist(self, run: Run, error: ConnectionFailed) -> bool:
         """A settlement that was never sent is tried again while the lease may still be ours (WORK-8)."""

@@ -130,7 +130,9 @@ class FailedShelf:
         self._places[record.queue, record.id] = at
         insort(self._order, at)
 
-    def matching(self, queue: str | None, job: str | None, after: Position | None = None) -> Iterator[FailedRecord]:
+    def matching(
+        self, queue: str | None, job: str | None, after: Position | None = None
+    ) -> Iterator[FailedRecord]:
         """Yield the records, oldest first, from after a position."""
         start = bisect_right(self._order, after) if after is not None else 0
         for position in islice(self._order, start, None):

@@ -93,8 +93,12 @@ class MemoryBackend:
         return [Verdict.STALE if self._let_go(item) is None else Verdict.SETTLED for item in batch]
 
     async def release(self, batch: Sequence[Releasing]) -> Sequence[Answer]:
-        """Put each job back; an uncounted give-back without delay returns to the head of its queue."""
-        return [self._put_back(item) for item in batch]
+        """Put each job back; uncounted give-backs without delay return to the head, in the batch's order."""
+        answers = {id(item): self._put_back(item) for item in batch if item.counted or item.delay > 0}
+        for item in reversed(batch):
+            if id(item) not in answers:
+                answers[id(item)] = self._put_back(item)
+        return [answers[id(item)] for item in batch]
 
     async def fail(self, batch: Sequence[Failing]) -> Sequence[Answer]:
         """Keep the record of each job that this delivery still holds, and remove the job."""

@@ -13,7 +13,7 @@ import msgspec
 from aqueue.contract.containers import SensitiveForm
 from aqueue.contract.depth import is_deeper_than
 from aqueue.contract.fields import Analysis
-from aqueue.contract.forms import BOOL, FLOAT, MAX_DEPTH, NONE, REDACTED, TEXT, Form, Misfit, check_json
+from aqueue.contract.forms import FLOAT, INT, MAX_DEPTH, REDACTED, ExactForm, Form, Misfit, check_json
 from aqueue.contract.hints import JSON, Refused, Scope, Sensitive
 from aqueue.contract.records import DECODER, ENCODER, UNSET
 from aqueue.errors import InvalidJob, JobReconstructionError, UnserializableJob
@@ -57,7 +57,10 @@ class FieldSpec:
 
 
 class ArgsCodec:
-    """Carries one job type's arguments. Make one with `declare_codec`."""
+    """Carries one job type's arguments. Make one with `declare_codec`.
+
+    `sensitive` names the arguments that are, or contain something, `Sensitive`, joined by commas.
+    """
 
     def __init__(
         self, owner: str, fields: Sequence[FieldSpec], rebuild: Callable[..., object] | None = None
@@ -70,6 +73,7 @@ class ArgsCodec:
             (field.name, _passes_in(field.form), field.form.load, field.required) for field in self.fields
         )
         self._rebuild = rebuild
+        self.sensitive = ",".join(field.name for field in self.fields if field.sensitive or field.hides)
 
     def encode(self, job: object, *, limit: int = MAX_ARGS_BYTES) -> bytes:
         """Return the arguments as a JSON object of at most `limit` bytes.
@@ -83,7 +87,7 @@ class ArgsCodec:
             raise self._blame_text(wire) from None
         if len(raw) > limit:
             raise UnserializableJob(
-                f"job {self.owner!r} can't be pushed: its arguments take {len(raw)} bytes; at most {limit} travel"
+                f"job {self.owner!r} can't be pushed: it takes {len(raw)} bytes; at most {limit} travel"
             )
         if self._rebuild is not None:
             self._check_unchanged(raw, self._rebuild)
@@ -163,8 +167,8 @@ class ArgsCodec:
 
     def _parse(self, raw: bytes, limit: int) -> dict[str, object]:
         if len(raw) > limit:
-            raise self._unrestorable(f"its arguments take {len(raw)} bytes; at most {limit} are read")
-        if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and is_deeper_than(raw, MAX_DEPTH + 1):
+            raise self._unrestorable(f"it takes {len(raw)} bytes; at most {limit} are read")
+        if len(raw) > 2 * MAX_DEPTH and is_deeper_than(raw, MAX_DEPTH + 1):  # shorter text has no room for it
             raise self._unrestorable(f"its arguments are nested deeper than {MAX_DEPTH} levels")
         try:
             wire = DECODER.decode(raw)
@@ -228,12 +232,12 @@ def _spec(owner: str, field: Declared, analysis: Analysis) -> FieldSpec:
 
 def _passes_out(form: Form) -> type | None:
     """Return the type whose values need no call to dump; the encoder itself refuses a str with surrogates."""
-    return form.exact if form is TEXT or form is BOOL or form is NONE else None
+    return form.exact if isinstance(form, ExactForm) and form not in {INT, FLOAT} else None
 
 
 def _passes_in(form: Form) -> type | None:
     """Return the type whose values need no call to load; the parser has seen to UTF-8 and finite numbers."""
-    return form.exact if form in {TEXT, BOOL, NONE, FLOAT} else None
+    return form.exact if isinstance(form, ExactForm) and form is not INT else None
 
 
 def _check_default(field: Declared, form: Form) -> None:

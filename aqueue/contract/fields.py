@@ -182,7 +182,8 @@ def _form_or_refused(form: Form | str) -> Form:
 
 
 def _no_form(hint: object) -> Refused:
-    advice = ADVICE.get(get_origin(hint) or hint)
+    kind = get_origin(hint) or hint
+    advice = next((advice for refused, advice in ADVICE.items() if refused is kind), None)
     return Refused(f"{show(hint)} can't be restored exactly from JSON" + (f": {advice}" if advice else ""))
 
 

@@ -46,7 +46,7 @@ class Form:
         """Return the JSON value, or raise `Misfit`."""
         raise NotImplementedError
 
-    def load(self, wire: object) -> object:
+    def load(self, wire: object, /) -> object:
         """Return the value that was dumped, or raise `Misfit`."""
         raise NotImplementedError
 
@@ -68,15 +68,13 @@ class ExactForm(Form):
         super().__init__("None" if exact is type(None) else exact.__name__, {exact}, {exact})
         self.exact = exact
 
-    def dump(self, value: object, room: int) -> object:
+    def dump(self, value: object, room: int = 0) -> object:
         """Return the value itself."""
         if type(value) is not self.exact:
             raise self.misfit(value)
         return value
 
-    def load(self, wire: object) -> object:
-        """Return the value itself; the same checks hold on the way in."""
-        return self.dump(wire, 0)
+    load = dump  # the same checks hold on the way in
 
 
 class IntForm(ExactForm):
@@ -87,13 +85,15 @@ class IntForm(ExactForm):
     def __init__(self) -> None:
         super().__init__(int)
 
-    def dump(self, value: object, room: int) -> object:
+    def dump(self, value: object, room: int = 0) -> object:
         """Return the int; a bool is not one."""
         if type(value) is not int:
             raise self.misfit(value)
         if not INT_MIN <= value <= INT_MAX:
             raise Misfit("is outside -2**63 to 2**63-1")
         return value
+
+    load = dump
 
 
 class FloatForm(ExactForm):
@@ -104,13 +104,15 @@ class FloatForm(ExactForm):
     def __init__(self) -> None:
         super().__init__(float)
 
-    def dump(self, value: object, room: int) -> object:
+    def dump(self, value: object, room: int = 0) -> object:
         """Return the float."""
         if type(value) is not float:
             raise self.misfit(value)
         if not isfinite(value):
             raise Misfit("is not a finite float")
         return value
+
+    load = dump
 
 
 class TextForm(ExactForm):
@@ -121,13 +123,15 @@ class TextForm(ExactForm):
     def __init__(self) -> None:
         super().__init__(str)
 
-    def dump(self, value: object, room: int) -> object:
+    def dump(self, value: object, room: int = 0) -> object:
         """Return the str."""
         if type(value) is not str:
             raise self.misfit(value)
         if not value.isascii():
             check_utf8(value)
         return value
+
+    load = dump
 
 
 class JsonForm(Form):

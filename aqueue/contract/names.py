@@ -8,16 +8,17 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from aqueue.errors import InvalidQueueArgument
 
-QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
-JOB_ID = re.compile(r"[0-9a-f]{32}")
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_HEX_DIGITS = "0123456789abcdef"
 
 
 def check_queue_name(name: object) -> str:
     """Return the name, or refuse it (NAME-1)."""
-    if not isinstance(name, str) or QUEUE_NAME.fullmatch(name) is None:
+    if not isinstance(name, str) or not _is_queue_name(name):
         raise InvalidQueueArgument(
             f"{name!r} is not a queue name: use 1 to 80 ASCII letters, digits, hyphens and underscores"
         )
@@ -52,6 +53,8 @@ def check_seconds(value: object, what: str) -> float:
 
 def check_delay(delay: object, at: object, now: float, longest: float | None) -> float:
     """Return the delay in seconds that `delay` or `at` asks for (PUSH-1, PUSH-2)."""
+    if type(delay) is int and delay == 0 and at is None:
+        return 0.0
     seconds = check_seconds(delay, "delay")
     if at is not None:
         if delay != 0 and delay != timedelta():
@@ -80,9 +83,19 @@ def check_limit(value: object) -> int:
 
 def check_job_id(value: object) -> str:
     """Return an id the caller chose: 32 lower-case hexadecimal characters (PUSH-9)."""
-    if not isinstance(value, str) or JOB_ID.fullmatch(value) is None:
+    if not isinstance(value, str) or not is_job_id(value):
         raise InvalidQueueArgument("id must be 32 lower-case hexadecimal characters")
     return value
+
+
+def is_job_id(text: str) -> bool:
+    """Say whether a text is 32 lower-case hexadecimal characters."""
+    return len(text) == 32 and not text.strip(_HEX_DIGITS)
+
+
+@lru_cache(maxsize=1024)
+def _is_queue_name(name: str) -> bool:
+    return _QUEUE_NAME.fullmatch(name) is not None
 
 
 def _seconds_until(at: object, now: float) -> float:

@@ -99,4 +99,3 @@ def key_id_of(payload: bytes) -> str | None:
     """Return the id of the key that sealed the payload, or None for an unsealed one (SIGN-3)."""
     match = _SEALED.match(payload)
     return match[1].decode() if match is not None else None
-

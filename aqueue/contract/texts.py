@@ -14,6 +14,7 @@ from uuid import UUID
 
 from aqueue.contract.forms import BOOL, INT, NONE, TEXT, Form, Misfit
 
+FOLD = " fold=1"
 MINUTE = timedelta(minutes=1)
 DURATION = re.compile(r"(-?)P([0-9]{1,9})DT([0-9]{1,5})\.([0-9]{6})S")
 DECIMAL = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[Ee][+-]?[0-9]+)?")
@@ -53,12 +54,16 @@ def write_datetime(value: datetime) -> str:
 
 
 def write_time(value: time) -> str:
-    """ISO 8601: without an offset, or with a fixed one."""
+    """ISO 8601, without an offset or with a fixed one; a fold is written behind it."""
     if value.tzinfo is not None:
         _check_offset(value.utcoffset(), "a time whose zone has no fixed offset: use an aware datetime")
-    elif value.fold:
-        raise Misfit("is a time with fold=1, which has no text of its own")
-    return value.isoformat()
+    return value.isoformat() + FOLD * value.fold
+
+
+def read_time(text: str) -> time:
+    """Read what `write_time` wrote; raise ValueError otherwise."""
+    value = time.fromisoformat(text.removesuffix(FOLD))
+    return value.replace(fold=1) if text.endswith(FOLD) else value
 
 
 def write_timedelta(value: timedelta) -> str:
@@ -236,7 +241,7 @@ WRITTEN_FORMS: dict[type, Form] = {
     for form in (
         WrittenForm(datetime, write_datetime, _exactly(write_datetime, datetime.fromisoformat)),
         WrittenForm(date, date.isoformat, _exactly(date.isoformat, date.fromisoformat)),
-        WrittenForm(time, write_time, _exactly(write_time, time.fromisoformat)),
+        WrittenForm(time, write_time, _exactly(write_time, read_time)),
         WrittenForm(timedelta, write_timedelta, _exactly(write_timedelta, read_timedelta)),
         WrittenForm(UUID, str, _exactly(str, UUID)),
         WrittenForm(Decimal, write_decimal, read_decimal),

@@ -1,4 +1,4 @@
-"""What tests of aqueue, of its backends and of applications are made with; nothing here is imported by the library."""
+"""What tests are made with: of aqueue, of its backends and of applications."""
 
 from aqueue.testing.clock import ManualClock
 from aqueue.testing.eventually import eventually

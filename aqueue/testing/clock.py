@@ -16,6 +16,7 @@ class ManualClock:
         self._is_ticking = ticking
 
     def __call__(self) -> float:
+        """Return the seconds since the epoch by this clock."""
         return self._now + (time.monotonic() - self._started if self._is_ticking else 0.0)
 
     def advance(self, seconds: float) -> None:

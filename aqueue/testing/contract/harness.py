@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Protocol
 from uuid import uuid4
@@ -15,6 +15,7 @@ from aqueue.errors import AqueueError, Settlement, StaleDelivery
 from aqueue.port import Backend, Capabilities, KeepsFailed, LeaseKind, StoreOptions
 from aqueue.queue import Queue, QueueOptions
 from aqueue.testing.clock import ManualClock
+from aqueue.testing.contract.raising import raises
 from aqueue.testing.eventually import eventually
 
 Opener = Callable[[str, StoreOptions], Backend]
@@ -151,19 +152,16 @@ class Harness:
 
         await eventually(agree, 0 if self.capabilities.exact_size else self.patience)
 
-    async def expect_stale(
-        self, operation: Settlement, settling: Awaitable[None], *, of: Delivery | None = None
-    ) -> None:
+    async def expect_stale(self, operation: Settlement, settling: Awaitable[None], *, of: Delivery) -> None:
         """Hold a fenced store to refusing this settlement; another may answer it in its own way."""
-        try:
+        if not self.capabilities.fenced:
+            with suppress(AqueueError):
+                await settling
+            return
+        with raises(StaleDelivery, f"{operation} of a finished delivery") as caught:
             await settling
-        except StaleDelivery as stale:
-            assert stale.operation is operation, f"{operation} was refused as {stale.operation}"
-            assert of is None or (stale.job_id, stale.queue) == (of.id, of.queue), "refused for another job"
-        except AqueueError:
-            assert not self.capabilities.fenced
-        else:
-            assert not self.capabilities.fenced, f"{operation} of a finished delivery was accepted"
+        assert caught.error.operation is operation, f"{operation} was refused as {caught.error.operation}"
+        assert (caught.error.job_id, caught.error.queue) == (of.id, of.queue), "refused for another job"
 
     @asynccontextmanager
     async def promptly(self) -> AsyncIterator[None]:

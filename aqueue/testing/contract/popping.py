@@ -8,6 +8,7 @@ from aqueue.errors import InvalidQueueArgument
 from aqueue.port import Message
 from aqueue.queue import Queue
 from aqueue.testing.contract.harness import Harness
+from aqueue.testing.contract.raising import raises
 from aqueue.testing.contract.rules import rule
 from aqueue.testing.contract.samples import Note, envelope, job_id
 from aqueue.testing.eventually import eventually
@@ -46,11 +47,8 @@ async def bad_timeouts_and_limits_are_refused(harness: Harness) -> None:
 
 
 async def _refuses(queue: Queue, *, timeout: Any, limit: Any) -> None:
-    try:
+    with raises(InvalidQueueArgument, f"pop_many({limit!r}, timeout={timeout!r})"):
         await queue.pop_many(limit, timeout=timeout)
-    except InvalidQueueArgument:
-        return
-    raise AssertionError(f"pop_many({limit!r}, timeout={timeout!r}) was accepted")
 
 
 @rule("POP-1", "POP-3")

@@ -10,7 +10,7 @@ CheckFunction = Callable[[Harness], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One proof, and the ids of the rules it proves. It raises `AssertionError` where the store breaks them."""
+    """One proof and the rules it proves; it raises `AssertionError` where the store breaks them."""
 
     rules: tuple[str, ...]
     name: str
@@ -23,6 +23,7 @@ class Check:
         return f"{self.rules[0]}-{self.name}"
 
     async def __call__(self, harness: Harness) -> None:
+        """Prove it in the harness's place, which must be empty; closing that is the caller's."""
         await self.function(harness)
 
 

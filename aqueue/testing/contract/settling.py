@@ -10,6 +10,7 @@ from aqueue.errors import AqueueError, InvalidQueueArgument, Settlement
 from aqueue.port import LeaseKind
 from aqueue.queue import Queue
 from aqueue.testing.contract.harness import Harness
+from aqueue.testing.contract.raising import raises
 from aqueue.testing.contract.rules import rule
 from aqueue.testing.contract.samples import Note
 
@@ -25,7 +26,9 @@ def _operations(queue: Queue, delivery: Delivery) -> dict[Settlement, Callable[[
     }
 
 
-async def _refused_after(harness: Harness, ending: Ending, *, ready: int = 0, delayed: int = 0, failed: int = 0) -> None:
+async def _refused_after(
+    harness: Harness, ending: Ending, *, ready: int = 0, delayed: int = 0, failed: int = 0
+) -> None:
     """End a delivery, try every operation on it again, and see that none of them wrote anything."""
     for operation in Settlement:
         name = f"after-{operation}"
@@ -134,13 +137,14 @@ async def a_receipt_is_new_for_each_hand_out(harness: Harness) -> None:
 @rule("FENCE-1", "FENCE-2")
 async def of_two_settlements_at_once_one_wins(harness: Harness) -> None:
     """Racing endings of one delivery, on two connections: one is accepted, the others are refused."""
-    queue, other = await harness.queue(), await harness.queue()
+    queue = await harness.queue()
+    other = await harness.queue() if _is_portable(harness) else queue
     await queue.push_many(Note("x") for _ in range(5))
 
     for delivery in await harness.take_many(queue, 5):
         outcomes = await asyncio.gather(
             queue.ack(delivery),
-            other.release(delivery, delay=600) if _is_portable(harness) else queue.release(delivery, delay=600),
+            other.release(delivery, delay=600),
             queue.fail(delivery),
             queue.ack(delivery),
             return_exceptions=True,
@@ -232,11 +236,8 @@ async def a_bad_pause_is_refused_and_the_delivery_kept(harness: Harness) -> None
     pauses: tuple[Any, ...] = (-1, float("nan"), float("inf"), "1", None, True)
 
     for pause in pauses:
-        try:
+        with raises(InvalidQueueArgument, f"a pause of {pause!r}"):
             await queue.release(delivery, delay=pause)
-        except InvalidQueueArgument:
-            continue
-        raise AssertionError(f"a pause of {pause!r} was accepted")
 
     await queue.ack(delivery)
     await harness.expect_counts(queue)

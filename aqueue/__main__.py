@@ -1,0 +1,6 @@
+"""`python -m aqueue` is `aqueue`."""
+
+from aqueue.cli import main
+
+if __name__ == "__main__":
+    main()

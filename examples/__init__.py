@@ -1,0 +1,1 @@
+"""Programs to read and run; `README.md` beside this file says what each shows."""

@@ -1,0 +1,34 @@
+"""The stores under test: what each is called, and how to get a place in it that nobody else uses."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from aqueue.testing.clock import ManualClock
+from aqueue.testing.contract import Harness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreUnderTest:
+    """One row of the table.
+
+    `fresh_url` makes a URL from an empty directory; `unreachable` says why the store can't be tried here, or
+    None. A store with a clock of its own is given no other, so its checks wait out short leases.
+    """
+
+    name: str
+    fresh_url: Callable[[Path], str]
+    takes_clock: bool = False
+    unreachable: Callable[[], str | None] = lambda: None
+
+    def harness(self, directory: Path) -> Harness:
+        """Return a harness over an empty place of its own."""
+        clock = ManualClock(ticking=True) if self.takes_clock else None
+        return Harness(self.fresh_url(directory), clock=clock)
+
+
+STORES = (
+    StoreUnderTest(name="memory", fresh_url=lambda _: f"memory://{uuid4().hex}", takes_clock=True),
+    StoreUnderTest(name="sqlite", fresh_url=lambda place: f"sqlite:///{place}/jobs.db", takes_clock=True),
+)

@@ -1,0 +1,1 @@
+"""What the worker's tests share: places to work on, stores that misbehave on command, jobs, ledgers."""
