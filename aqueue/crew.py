@@ -1,7 +1,6 @@
 """A worker's slots: long-lived tasks, each running one delivery at a time in a fresh context (WORK-2)."""
 
 import asyncio
-import contextlib
 import contextvars
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,24 +9,32 @@ import anyio.abc
 
 from aqueue.delivery import Delivery
 from aqueue.runner import Runner
-from aqueue.running import Cause, InContext, Run, Stepping
+from aqueue.running import Cause, InContext, Run, Stepping, forget_cancellation
 
 
 class Crew:
     """Runs up to `size` deliveries at once in the tasks of one task group.
 
-    `on_trouble` is told what the store raised while a delivery was settled. `running` holds the deliveries
-    that began; a slot is free again only when its settlement is confirmed.
+    `on_trouble` is told what the store raised while a delivery was settled; `is_ending` tells whether the
+    slots themselves are being cancelled. `running` holds the deliveries that began; a slot is free again only
+    when its settlement is confirmed.
     """
 
     def __init__(
-        self, runner: Runner, size: int, stepping: Stepping, on_trouble: Callable[[Exception], None]
+        self,
+        runner: Runner,
+        size: int,
+        stepping: Stepping,
+        *,
+        on_trouble: Callable[[BaseException], None],
+        is_ending: Callable[[], bool],
     ) -> None:
         self.running: set[Run] = set()
         self._runner = runner
         self._size = size
         self._stepping = stepping
         self._on_trouble = on_trouble
+        self._is_ending = is_ending
         self._context = contextvars.copy_context()
         self._inbox: deque[Delivery] = deque()
         self._busy = 0
@@ -80,23 +87,27 @@ class Crew:
                 if self._is_dismissed:
                     return
                 await self._rest()
-            await self._work(self._inbox.popleft(), task)
-            self._busy -= 1
-            if self._change is not None and not self._change.done():
-                self._change.set_result(None)
+            try:
+                await self._work(self._inbox.popleft(), task)
+            finally:
+                self._busy -= 1
+                if self._change is not None and not self._change.done():
+                    self._change.set_result(None)
 
     async def _work(self, delivery: Delivery, task: "asyncio.Task[None]") -> None:
         """Run one delivery in a context of its own, whatever it does to itself."""
-        run = Run(delivery, task)
+        run = Run(delivery, task, self._is_ending)
         self.running.add(run)
         try:
             await InContext(self._runner.run(run), self._context.copy(), self._stepping, delivery)
-        except Exception as error:  # noqa: BLE001 - an outage of the store: the lease brings the job back
+        except BaseException as error:
+            if self._is_ending():
+                raise
             self._on_trouble(error)
         finally:
             self.running.discard(run)
         if task.cancelling():
-            await _forget_cancellation(task)
+            await forget_cancellation(task)
 
     async def _rest(self) -> None:
         waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -113,11 +124,3 @@ class Crew:
             if not waker.done():
                 waker.set_result(None)
                 count -= 1
-
-
-async def _forget_cancellation(task: "asyncio.Task[None]") -> None:
-    """A handler that cancelled its own task must not end the slot, nor hit the next delivery."""
-    while task.cancelling():
-        task.uncancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.sleep(0)

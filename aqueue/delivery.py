@@ -39,7 +39,7 @@ class Delivery:
 
     @property
     def args(self) -> dict[str, Any]:
-        """The arguments as plain JSON, decoded when first read; raises `JobReconstructionError` if they can't."""
+        """The arguments as plain JSON, decoded when first read; raises `JobReconstructionError`."""
         if self._args is None:
             try:
                 self._args = msgspec.json.decode(self._envelope.args)
@@ -48,7 +48,7 @@ class Delivery:
         return self._args
 
     def job(self, job_class: type[T]) -> T:
-        """Return the job restored as this class; raises `JobReconstructionError` where it doesn't fit (ARG-5)."""
+        """Return the job as this class; raises `JobReconstructionError` where it doesn't fit (ARG-5)."""
         declared = job_type(job_class)
         if self.name != declared.name and self.name not in declared.aliases:
             raise JobReconstructionError(f"this delivery holds a {self.name}, not a {declared.name}")

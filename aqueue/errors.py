@@ -137,7 +137,7 @@ class StaleDelivery(AqueueError):
 
 
 class MalformedJobSettled(AqueueError):
-    """Stored bytes that can't be read, or whose seal is bad, were set aside with reason `reasons[i]` (MAL-1)."""
+    """Stored bytes that can't be read, or whose seal is bad, were set aside; `reasons` says why (MAL-1)."""
 
     def __init__(self, queue: str, job_ids: Sequence[str], reasons: Sequence[str]) -> None:
         super().__init__(

@@ -3,6 +3,8 @@
 Events are facts about the past: nothing that a listener does, raises or waits for changes what they say.
 """
 
+import asyncio
+import contextlib
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -109,16 +111,17 @@ async def best_effort(call: Callable[..., object], *args: object, what: str) -> 
             log_quietly(
                 logging.WARNING, "%s took longer than %s s and was left behind", what, _LONGEST_LISTENER
             )
-    except Exception:  # noqa: BLE001 - an observer's error is reported and changes nothing
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
         log_quietly(logging.ERROR, "%s raised", what, with_traceback=True)
 
 
 def log_quietly(level: int, message: str, *args: object, with_traceback: bool = False) -> None:
     """Log, and ignore a logger that throws: it must not stop the worker (WORK-4)."""
-    try:
+    with contextlib.suppress(Exception):
         _log.log(level, message, *args, exc_info=with_traceback)
-    except Exception:  # noqa: BLE001, S110 - there is nobody left to tell
-        pass
 
 
 def redacted_args(delivery: Delivery, declared: JobType | None) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ class LeaseKeeper:
         self._interval = queue.lease / 3
 
     async def keep(self) -> None:
-        """Beat until cancelled. A failed renewal is tried again at the next beat: two more fit in the lease."""
+        """Beat until cancelled. A failed renewal is tried again at the next beat: two fit in the lease."""
         while True:
             await anyio.sleep(self._interval)
             held = [run for run in self._running if not run.is_settling and not run.has_lost_lease]

@@ -150,7 +150,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """What every backend is told: the lease in seconds, and a clock for stores that have none of their own."""
+    """What every backend is told: the lease in seconds, and a clock for stores without one of their own."""
 
     lease: float
     clock: Callable[[], float]

@@ -82,7 +82,7 @@ class Pusher:
         )
 
     async def push(self, job: Prepared, connection: object | None) -> str:
-        """Store one job and return its id; the caller's cancellation withdraws it or leaves it to be stored."""
+        """Store one job and return its id; a cancellation withdraws it or leaves it to be stored."""
         span = None
         if self._telemetry.active():
             span = self._telemetry.start_push(job.queue, job.id, job.name, len(job.args), job.delay)

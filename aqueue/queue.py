@@ -57,8 +57,9 @@ class QueueOptions:
 class Queue:
     """Jobs in a store, and the one concrete class that applications and workers hold.
 
-    `lease` is how long a delivery is held without renewal, in seconds. Open it with `async with`, or `open` and `aclose`, from any task. Concurrent calls on one event loop
-    travel together (PUSH-6). Cancelling a caller never harms the connection or another caller.
+    Open it with `async with`, or `open` and `aclose`, from any task. Concurrent calls on one event loop
+    travel together (PUSH-6). Cancelling a caller never harms the connection or another caller. `lease` is
+    how long a delivery is held without renewal, in seconds.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class Queue:
         await self._popper.pause(check_queue_names(queues), check_seconds(seconds, "seconds"))
 
     async def ack(self, delivery: Delivery) -> None:
-        """Remove a job that is done; raises `StaleDelivery` if the delivery is not leased any more (FENCE-1)."""
+        """Remove a job that is done; raises `StaleDelivery` if its lease has passed on (FENCE-1)."""
         await self._settler.ack(delivery)
 
     async def release(
@@ -230,7 +231,7 @@ class Queue:
         await self._settler.fail(delivery, _failed_record(delivery, reason, error, worker))
 
     async def extend(self, delivery: Delivery) -> None:
-        """Renew the lease for its full length; raises `StaleDelivery` if it passed to somebody else (LEASE-3)."""
+        """Renew the lease for its full length; raises `StaleDelivery` if it has passed on (LEASE-3)."""
         await self._settler.extend(delivery)
 
     async def extend_many(self, deliveries: Sequence[Delivery]) -> Sequence[Answer]:

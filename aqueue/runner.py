@@ -16,8 +16,8 @@ from typing import Any, TypeAlias, assert_never
 
 import anyio
 
-from aqueue.contract.retry import Backoff, BackoffFunction
 from aqueue.contract.failure import error_text, error_type
+from aqueue.contract.retry import Backoff, BackoffFunction
 from aqueue.contract.settlement import ACK, GIVE_BACK, Ack, Decision, Fail, Release, decision_after, is_poison
 from aqueue.errors import ConnectionFailed, JobLost, JobSignal, Settlement, StaleDelivery
 from aqueue.events import (
@@ -62,6 +62,7 @@ class Runner:
     def __init__(
         self,
         queue: Queue,
+        *,
         router: Router,
         provider: ScopeProvider,
         builtins: Builtins,
@@ -97,6 +98,10 @@ class Runner:
         outcome = Outcome.LOST
         try:
             run.error = await self._attempt(run, scope)
+            if run.is_ending():
+                with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)):
+                    outcome = await self._settle(run, self._decide(run))
+                raise asyncio.CancelledError  # noqa: TRY301 - it was taken back for the settlement alone
             outcome = await self._settle(run, self._decide(run))
         except BaseException as trouble:
             run.error = run.error or trouble
@@ -138,7 +143,7 @@ class Runner:
             await route.around(delivery, lambda _: self._call(route, job, scope))
 
     async def _call(self, route: Route, job: object, scope: RequestScope) -> None:
-        """Call the handler inside middleware, which may call again: each time with fresh dependencies (MID-1)."""
+        """Call the handler for middleware; called again, it gets fresh dependencies (MID-1)."""
         error: BaseException | None = None
         try:
             await route.call(job, scope, self._threads.run)
@@ -156,7 +161,7 @@ class Runner:
         try:
             with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)) as patience:
                 await scope.close_function_scope(error)
-        except Exception as failure:  # noqa: BLE001 - any dependency may raise anything while it closes
+        except BaseException as failure:  # noqa: BLE001 - any dependency may raise anything while it closes
             return error or failure
         if patience.cancelled_caught:
             return error or TimeoutError(f"a dependency took longer than {_LONGEST_CLOSING} s to close")
@@ -165,7 +170,7 @@ class Runner:
     def _decide(self, run: Run) -> Decision:
         if run.error is None:
             return ACK
-        if run.cause is Cause.STOP or _is_outside_cancellation(run):
+        if run.cause is Cause.STOP or (run.is_ending() and isinstance(run.error, asyncio.CancelledError)):
             return GIVE_BACK
         delivery, declared = run.delivery, run.declared
         cap, backoff = delivery.max_attempts, self._policy.backoff
@@ -186,7 +191,7 @@ class Runner:
             return decide(backoff=Backoff.none())
 
     async def _settle(self, run: Run, decision: Decision) -> Outcome:
-        """Make the one transition of this delivery, then tell of it; a refused one is told of too (WORK-7)."""
+        """Make the delivery's one transition, then tell of it, refused or not (WORK-7)."""
         if isinstance(decision, Fail):
             _log_final_failure(run, decision)
         try:
@@ -201,15 +206,16 @@ class Runner:
 
     async def _apply(self, run: Run, decision: Decision) -> Outcome:
         delivery = run.delivery
+        if run.cause is Cause.LEASE and run.error is not None:
+            lost = StaleDelivery(Settlement.EXTEND, job_id=delivery.id, queue=delivery.queue)
+            return await self._report_lost(run, lost)
         try:
-            if run.cause is Cause.LEASE and run.error is not None:
-                raise StaleDelivery(Settlement.EXTEND, job_id=delivery.id, queue=delivery.queue)
             match decision:
                 case Ack():
                     await self._queue.ack(delivery)
                     return Outcome.ACKED
                 case Release():
-                    await self._release(run, decision)
+                    await self._queue.release(delivery, delay=decision.delay, counted=decision.counted)
                     return Outcome.RELEASED
                 case Fail():
                     worker = self._policy.worker
@@ -218,8 +224,7 @@ class Runner:
                 case _:
                     assert_never(decision)
         except StaleDelivery as stale:
-            await self._report_lost(run, stale)
-            return Outcome.LOST
+            return await self._report_lost(run, stale)
 
     async def _apply_at_last(self, run: Run, decision: Decision, error: ConnectionFailed) -> Outcome:
         """A settlement that was certainly not applied may be tried again: it repeats nothing (WORK-8)."""
@@ -229,15 +234,6 @@ class Runner:
             except ConnectionFailed as again:
                 error = again
         raise error
-
-    async def _release(self, run: Run, decision: Release) -> None:
-        if run.error is None or not _is_outside_cancellation(run):
-            await self._queue.release(run.delivery, delay=decision.delay, counted=decision.counted)
-            return
-        # The whole task is being cancelled: what is left of it may only give the job back.
-        with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)):
-            await self._queue.release(run.delivery, counted=False)
-        raise run.error
 
     async def _report(self, run: Run, decision: Decision) -> None:
         listeners = self._listeners
@@ -254,27 +250,23 @@ class Runner:
                 if listeners.wants(JobFailed):
                     await listeners.tell(JobFailed(**_facts(run), reason=decision.reason))
 
-    async def _report_lost(self, run: Run, stale: StaleDelivery) -> None:
+    async def _report_lost(self, run: Run, stale: StaleDelivery) -> Outcome:
         log_quietly(logging.WARNING, "%r: %s", run.delivery, stale)
         if self._listeners.wants(JobSettlementLost):
             event = JobSettlementLost(**_facts(run), operation=stale.operation, stale=stale)
             await self._listeners.tell(event)
         run.error = run.error or stale
+        return Outcome.LOST
 
     async def _dispose(self, run: Run, scope: RequestScope) -> None:
-        """Close the scope although the delivery, or even the task, is over; never change the outcome (WORK-9)."""
+        """Close the scope, even in a task that is being cancelled; never change the outcome (WORK-9)."""
         try:
             with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)) as patience:
                 await scope.close(run.error)
             if patience.cancelled_caught:
                 log_quietly(logging.ERROR, "closing the scope of %r took too long", run.delivery)
-        except Exception:  # noqa: BLE001 - any dependency may raise anything while it closes
+        except BaseException:  # noqa: BLE001 - any dependency may raise anything while it closes
             log_quietly(logging.ERROR, "closing the scope of %r failed", run.delivery, with_traceback=True)
-
-
-def _is_outside_cancellation(run: Run) -> bool:
-    """Tell a cancellation of the whole task from one that the handler made up or met inside itself."""
-    return isinstance(run.error, asyncio.CancelledError) and run.is_cancelled_from_outside
 
 
 def _error_to_tell(run: Run) -> BaseException | None:
@@ -327,6 +319,13 @@ def _in_words(error: BaseException | None) -> str:
 
 
 async def _call_failed_hook(run: Run) -> None:
-    hook: Callable[[BaseException | None], object] | None = getattr(run.job, "failed", None)
-    if callable(hook):
-        await best_effort(hook, run.error, what=f"failed() of {run.delivery.name}")
+    """Call the job's own `failed(error)`; one set aside unrun is rebuilt for it now, when it can do no harm."""
+    declared = run.declared
+    if declared is None or not callable(getattr(declared.payload, "failed", None)):
+        return
+
+    def call_hook() -> object:
+        job: Any = declared.restore(run.delivery.raw_args) if run.job is None else run.job
+        return job.failed(run.error)
+
+    await best_effort(call_hook, what=f"failed() of {run.delivery.name}")

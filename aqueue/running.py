@@ -1,11 +1,14 @@
 """One delivery under way, and how it runs in a context of its own inside a long-lived task (WORK-2)."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
 from enum import Enum
 from typing import Any, Generic, TypeVar
+
+import anyio
 
 from aqueue.delivery import Delivery
 from aqueue.jobs import JobType
@@ -25,18 +28,19 @@ class Run:
     """A delivery and where it stands. Its handler can be cancelled; its settlement can't.
 
     The handler runs in the slot's own `task`, so cancelling it means cancelling the task, and taking the
-    request back once the handler has ended. `settling_since` is the duration at which it had. `error` is
-    what the attempt raised, and after a lost `ack` the refusal; it is what the span tells.
+    request back once the handler has ended. Only `is_ending` tells whether the task itself is meant to end:
+    anybody may call `cancel()` on it, the handler too. `settling_since` is the duration at which the handler
+    had ended. `error` is what the attempt raised, and after a lost `ack` the refusal; the span tells it.
     """
 
     __slots__ = (
-        "_requests",
         "_timer",
         "cause",
         "declared",
         "delivery",
         "error",
         "has_lost_lease",
+        "is_ending",
         "job",
         "settling_since",
         "started",
@@ -44,9 +48,10 @@ class Run:
         "timeout",
     )
 
-    def __init__(self, delivery: Delivery, task: "asyncio.Task[Any]") -> None:
+    def __init__(self, delivery: Delivery, task: "asyncio.Task[Any]", is_ending: Callable[[], bool]) -> None:
         self.delivery = delivery
         self.task = task
+        self.is_ending = is_ending
         self.started = time.perf_counter()
         self.declared: JobType | None = None
         self.job: object = None
@@ -55,7 +60,6 @@ class Run:
         self.cause: Cause | None = None
         self.settling_since: float | None = None
         self.has_lost_lease = False
-        self._requests = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -68,17 +72,11 @@ class Run:
         """Seconds since the delivery began."""
         return time.perf_counter() - self.started
 
-    @property
-    def is_cancelled_from_outside(self) -> bool:
-        """Whether the whole task is being cancelled, by nobody that this worker knows."""
-        return self.task.cancelling() > self._requests
-
     def cancel(self, cause: Cause) -> None:
         """Cancel the handler if it still runs; the first cause stands, but a stop asks again."""
         if self.is_settling or (self.cause is not None and cause is not Cause.STOP):
             return
         self.cause = self.cause or cause
-        self._requests += 1
         self.task.cancel()
 
     def limit(self, seconds: float) -> None:
@@ -87,20 +85,20 @@ class Run:
         self._timer = asyncio.get_running_loop().call_later(seconds, self.cancel, Cause.TIMEOUT)
 
     async def end_handling(self) -> None:
-        """Take our requests to cancel back, delivered or not, so that none of them hits the settlement."""
+        """Take every request to cancel back, delivered or not, so that none of them hits the settlement."""
         self.settling_since = self.duration
         if self._timer is not None:
             self._timer.cancel()
-        if not self._requests:
-            return
-        for _ in range(self._requests):
-            self.task.uncancel()
-        self._requests = 0
-        try:
-            await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            if self.task.cancelling():
-                raise
+        if self.cause is not None or self.task.cancelling():
+            await forget_cancellation(self.task)
+
+
+async def forget_cancellation(task: "asyncio.Task[Any]") -> None:
+    """Take back every request to cancel the current task, and absorb the one that may still be on its way."""
+    while task.cancelling():
+        task.uncancel()
+    with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)
 
 
 class Stepping:

@@ -29,6 +29,7 @@ from aqueue.watchdog import LoopWatchdog
 
 _CANCEL_MARGIN = 3.0
 _GIVE_BACK_MARGIN = 1.0
+_LEAVE_MARGIN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class Shift:
         queue: Queue,
         runner: Runner,
         plan: ShiftPlan,
+        *,
         outages: Outages,
         stepping: Stepping,
         on_malformed: Callable[[MalformedJobSettled], object],
@@ -61,28 +63,31 @@ class Shift:
         self._outages = outages
         self._stepping = stepping
         self._on_malformed = on_malformed
-        self._crew = Crew(runner, plan.concurrency, stepping, self._settlement_failed)
-        self._fatal: Exception | None = None
-        self._is_stopping = False
+        self._crew = Crew(
+            runner,
+            plan.concurrency,
+            stepping,
+            on_trouble=self._settlement_failed,
+            is_ending=self._is_ending,
+        )
+        self._work_task: asyncio.Task[None] | None = None
+        self._group_scope: anyio.CancelScope | None = None
+        self._fatal: BaseException | None = None
+        self._stopped = asyncio.Event()
         self._claiming = anyio.CancelScope()
         self._in_grace = anyio.CancelScope()
         self._left_behind = asyncio.Event()
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether no new work is taken any more."""
-        return self._is_stopping
-
     def stop(self, *, at_once: bool = False) -> None:
         """Claim no more; `at_once` also cancels what runs instead of letting it end within the grace."""
-        self._is_stopping = True
+        self._stopped.set()
         self._claiming.cancel()
         if at_once:
             self._in_grace.cancel()
 
     async def run(self) -> None:
         """Work until stopped; a cancellation of the caller is a stop at once, and then goes on (STOP-2)."""
-        work = asyncio.create_task(self._work(), name="aqueue shift")
+        self._work_task = work = asyncio.create_task(self._work(), name="aqueue shift")
         left_behind = asyncio.create_task(self._left_behind.wait())
         try:
             await asyncio.wait({work, left_behind}, return_when=asyncio.FIRST_COMPLETED)
@@ -103,33 +108,42 @@ class Shift:
         watchdog.start()
         try:
             async with anyio.create_task_group() as group:
+                self._group_scope = group.cancel_scope
                 self._crew.start(group)
                 if self._plan.renew and self._queue.capabilities.lease is LeaseKind.TIMED:
                     keeper = LeaseKeeper(self._queue, self._crew.running, self._plan.on_lease_lost)
                     group.start_soon(keeper.keep, name="aqueue leases")
-                with self._claiming:
-                    await self._claim()
+                group.start_soon(self._claim_until_stopped, name="aqueue claims")
+                await self._stopped.wait()
                 await self._wind_up()
                 group.cancel_scope.cancel()
+                # Whatever still hangs, a store that doesn't answer or a handler, is left behind.
+                asyncio.get_running_loop().call_later(_LEAVE_MARGIN, self._left_behind.set)
         finally:
             watchdog.stop()
 
-    async def _claim(self) -> None:
-        """Take as many jobs as there are free slots, in one pop, and wait where there are none, until stopped."""
-        while not self._is_stopping:
-            free = await self._crew.wait_free()
-            try:
-                deliveries = await self._queue.pop_now(free, queues=self._plan.queues)
-                self._outages.succeeded()
-                self._crew.hand_out(deliveries)
-                if not deliveries:
-                    await self._queue.wait(self._plan.poll_timeout, queues=self._plan.queues)
-            except MalformedJobSettled as malformed:
-                self._on_malformed(malformed)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the worker must not go silent (WORK-8)
-                if self._plan.stops_on_outage:
-                    self._give_up(error)
-                    return
+    async def _claim_until_stopped(self) -> None:
+        with self._claiming:
+            while not self._stopped.is_set():
+                await self._claim(await self._crew.wait_free())
+
+    async def _claim(self, free: int) -> None:
+        """Take as many jobs as there are free slots, in one pop; wait where there are none (WORK-2)."""
+        try:
+            deliveries = await self._queue.pop_now(free, queues=self._plan.queues)
+            self._outages.succeeded()
+            if self._stopped.is_set():
+                await self._give_back(deliveries)
+                return
+            self._crew.hand_out(deliveries)
+            if not deliveries:
+                await self._queue.wait(self._plan.poll_timeout, queues=self._plan.queues)
+        except MalformedJobSettled as malformed:
+            self._on_malformed(malformed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the worker must not go silent (WORK-8)
+            if self._plan.stops_on_outage:
+                self._give_up(error)
+            else:
                 await anyio.sleep(self._outages.failed(error))
 
     async def _wind_up(self) -> None:
@@ -141,21 +155,27 @@ class Shift:
         self._crew.cancel_running(Cause.STOP)
         with anyio.move_on_after(_CANCEL_MARGIN):
             await self._crew.wait_idle()
-        if self._crew.running:
-            with anyio.move_on_after(_GIVE_BACK_MARGIN):
-                await self._give_back([run.delivery for run in self._crew.running])
-            self._left_behind.set()
-
-    async def _give_back(self, stubborn: Sequence[Delivery]) -> None:
+        stubborn = [run.delivery for run in self._crew.running]
         for delivery in stubborn:
             log_quietly(logging.ERROR, "%r did not end when it was cancelled; it is given back", delivery)
-        for delivery in stubborn:
-            try:
-                await self._queue.release(delivery, counted=False)
-            except Exception as error:  # noqa: BLE001 - its lease will bring it back
-                log_quietly(logging.WARNING, "%r could not be given back: %s", delivery, error)
+        await self._give_back(stubborn)
 
-    def _settlement_failed(self, error: Exception) -> None:
+    async def _give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Put back what this shift won't finish, no attempt counted, even while it is being cancelled."""
+        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _GIVE_BACK_MARGIN):
+            releases = [self._queue.release(delivery, counted=False) for delivery in deliveries]
+            answers = await asyncio.gather(*releases, return_exceptions=True)
+            for delivery, answer in zip(deliveries, answers, strict=True):
+                if answer is not None:  # its lease will bring it back
+                    log_quietly(logging.WARNING, "%r could not be given back: %s", delivery, answer)
+
+    def _is_ending(self) -> bool:
+        """Whether the tasks of this shift are being cancelled: at its very end, or by a loop that closes."""
+        assert self._work_task is not None
+        assert self._group_scope is not None
+        return self._group_scope.cancel_called or self._work_task.cancelling() > 0
+
+    def _settlement_failed(self, error: BaseException) -> None:
         if self._plan.stops_on_outage:
             self._give_up(error)
         elif isinstance(error, StoreError):
@@ -163,6 +183,6 @@ class Shift:
         else:
             log_quietly(logging.ERROR, "a delivery could not be settled: %r", error)
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, error: BaseException) -> None:
         self._fatal = self._fatal or error
         self.stop()

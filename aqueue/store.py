@@ -108,7 +108,7 @@ class Store:
             await asyncio.wait({task}, timeout=self._call_timeout)
 
     def translated(self, error: Exception, verb: str, job_id: str | None = None) -> Exception:
-        """Return what the driver's error proves, as one of our errors; what is not the driver's is unchanged."""
+        """Return what the driver's error proves, as one of our errors; leave what is not the driver's."""
         fault = self._fault_of(error)
         if fault is None:
             return error

@@ -23,9 +23,12 @@ class Threads:
         place = object()
         await self._places.acquire_on_behalf_of(place)
         loop = asyncio.get_running_loop()
+        unstarted = [place]  # whoever pops it, the thread or a cancellation, is the one that may go on
 
         def work() -> tuple[object, BaseException | None]:
-            """Answer with the error instead of raising it: not every error survives the way through a future."""
+            """Answer with the error instead of raising it: not every kind survives a future."""
+            if not _claimed(unstarted):
+                return None, None
             try:
                 return call(), None
             except BaseException as error:  # noqa: BLE001 - the handler may raise anything; it is raised below
@@ -33,7 +36,23 @@ class Threads:
             finally:
                 loop.call_soon_threadsafe(self._places.release_on_behalf_of, place)
 
-        answer, error = await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._unbounded)
+        try:
+            answer, error = await anyio.to_thread.run_sync(
+                work, abandon_on_cancel=True, limiter=self._unbounded
+            )
+        except BaseException:
+            if _claimed(unstarted):
+                self._places.release_on_behalf_of(place)
+            raise
         if error is not None:
             raise error
         return answer
+
+
+def _claimed(unstarted: list[object]) -> bool:
+    """Popping is atomic, so only one of two threads gets it."""
+    try:
+        unstarted.pop()
+    except IndexError:
+        return False
+    return True

@@ -5,9 +5,9 @@ import logging
 import threading
 import time
 
+from aqueue.events import log_quietly
 from aqueue.running import Stepping
 
-_log = logging.getLogger("aqueue.worker")
 _BEAT = 0.25
 BLOCKED_AFTER = 1.0
 
@@ -46,7 +46,8 @@ class LoopWatchdog:
             reported = last
             delivery = self._stepping.delivery
             who = "something outside the jobs" if delivery is None else f"job {delivery.name} {delivery.id}"
-            _log.warning(
+            log_quietly(
+                logging.WARNING,
                 "the event loop has been blocked for %.1f s by %s: leases are not renewed and nothing else "
                 "runs meanwhile; make the handler a plain `def`, or move the work to a thread",
                 blocked,

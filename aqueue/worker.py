@@ -96,13 +96,13 @@ class Worker:
         builtins: Builtins = {Delivery: _itself, Queue: lambda _: queue, Span: lambda _: current_span()}
         self._runner = Runner(
             queue,
-            Router(Handlers.of(handlers), provider, builtins, middleware),
-            provider,
-            builtins,
-            self._policy,
-            self._listeners,
-            Threads(min(concurrency, _MOST_THREADS)),
-            self._persist,
+            router=Router(Handlers.of(handlers), provider, builtins, middleware),
+            provider=provider,
+            builtins=builtins,
+            policy=self._policy,
+            listeners=self._listeners,
+            threads=Threads(min(concurrency, _MOST_THREADS)),
+            persist=self._persist,
         )
 
     def __repr__(self) -> str:
@@ -143,7 +143,12 @@ class Worker:
         if self._shift is not None:
             raise InvalidQueueArgument("this worker is running already")
         self._shift = Shift(
-            self.queue, self._runner, self._plan, self._outages, self._stepping, self._report_malformed
+            self.queue,
+            self._runner,
+            self._plan,
+            outages=self._outages,
+            stepping=self._stepping,
+            on_malformed=self._report_malformed,
         )
         try:
             await self._shift.run()
@@ -185,7 +190,9 @@ class Worker:
             handled += len(await self._handle(deliveries))
 
     async def _handle(self, deliveries: Sequence[Delivery]) -> Sequence[Outcome]:
-        """Run deliveries side by side, their leases kept; raise the first error of the store, once all ended."""
+        """Run deliveries side by side, their leases kept; raise the store's first error once all ended."""
+        caller = asyncio.current_task()
+        assert caller is not None
         runs: list[Run] = []
         results: dict[Delivery, Outcome | Exception] = {}
 
@@ -193,7 +200,7 @@ class Worker:
             """Run it in this task, whose context is its own."""
             task = asyncio.current_task()
             assert task is not None
-            runs.append(run := Run(delivery, task))
+            runs.append(run := Run(delivery, task, lambda: caller.cancelling() > 0))
             context = contextvars.copy_context()
             try:
                 results[delivery] = await InContext(self._runner.run(run), context, self._stepping, delivery)

@@ -1,4 +1,4 @@
-"""The containers of the memory store: plain, synchronous, and each change complete before anyone else looks."""
+"""The containers of the memory store: plain, synchronous, each change complete before anyone looks."""
 
 import asyncio
 import heapq

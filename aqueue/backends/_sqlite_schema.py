@@ -30,9 +30,9 @@ STEPS: tuple[tuple[str, ...], ...] = (
             lease_until REAL
         )""",
         "CREATE UNIQUE INDEX aqueue_held ON aqueue_jobs (queue, id)",
-        "CREATE INDEX aqueue_ready ON aqueue_jobs (queue) WHERE state = 0",
-        "CREATE INDEX aqueue_delayed ON aqueue_jobs (queue, ready_at) WHERE state = 1",
-        "CREATE INDEX aqueue_leased ON aqueue_jobs (queue, lease_until) WHERE state = 2",
+        "CREATE INDEX aqueue_ready ON aqueue_jobs (queue, state) WHERE state = 0",
+        "CREATE INDEX aqueue_delayed ON aqueue_jobs (queue, state, ready_at) WHERE state = 1",
+        "CREATE INDEX aqueue_leased ON aqueue_jobs (queue, state, lease_until) WHERE state = 2",
         """CREATE TABLE aqueue_failed (
             id TEXT NOT NULL,
             name TEXT NOT NULL,

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from aqueue.backends._sqlite_thread import DatabaseThread
 
-_INTERVAL = 0.02
+_INTERVAL = 0.025
 _COARSE_NS = 20_000_000
 _REMEMBERED = 1_000
 

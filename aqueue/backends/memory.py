@@ -7,6 +7,7 @@ No verb suspends, so each is one atomic step on the event loop. `memory://` is p
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
+from types import MappingProxyType
 
 from aqueue.backends._shelf import Job, Shelf
 from aqueue.port import (
@@ -32,7 +33,7 @@ class MemoryBackend:
     """The port over plain Python containers."""
 
     capabilities = Capabilities(system="memory", shortest_lease=0.001, immediate=True, max_batch=10_000)
-    faults: Faults = {}
+    faults: Faults = MappingProxyType({})
 
     def __init__(self, shelf: Shelf, *, lease: float, clock: Callable[[], float]) -> None:
         self._shelf = shelf

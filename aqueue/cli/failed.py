@@ -1,8 +1,9 @@
 """`aqueue failed …`: what was set aside, why, and what becomes of it (FAIL-2)."""
 
+import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -23,7 +24,7 @@ from aqueue.errors import JobReconstructionError
 from aqueue.failed import FailedJob, FailedJobs
 from aqueue.queue import Queue
 
-_PAGE = 200
+_PAGE = 50
 _SLICES = 20
 _WIDEST = 60
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -185,7 +186,7 @@ async def _retry_each(failed: FailedJobs, ids: tuple[str, ...]) -> Tally:
 
 
 async def _retry_all(failed: FailedJobs, on: str | None, job: str | None) -> Tally:
-    """One by one, so that progress shows; bounded by today's count, so that jobs that fail again wait."""
+    """Page by page, so that progress shows; bounded by today's count, so that jobs that fail again wait."""
     left = await failed.count(queue=on, job=job)
     tally = Tally()
     after: str | None = None
@@ -194,13 +195,20 @@ async def _retry_all(failed: FailedJobs, on: str | None, job: str | None) -> Tal
             page = await failed.list(queue=on, job=job, after=after, limit=min(_PAGE, left))
             if not page:
                 break
-            for one in page:
-                await _retry(failed, one.id, tally)
-                advance(1)
+            await _retry_side_by_side(failed, page, tally)
+            advance(len(page))
             left -= len(page)
             after = page[-1].id
     tally.missing.clear()  # somebody else put those back meanwhile; nobody asked for them by name
     return tally
+
+
+async def _retry_side_by_side(failed: FailedJobs, page: Sequence[FailedJob], tally: Tally) -> None:
+    """At once, since such calls may share a round trip or a commit; raise the first trouble at the end."""
+    ends = await asyncio.gather(*(_retry(failed, one.id, tally) for one in page), return_exceptions=True)
+    for trouble in ends:
+        if trouble is not None:
+            raise trouble
 
 
 async def _retry(failed: FailedJobs, id: str, tally: Tally) -> None:

@@ -6,8 +6,7 @@ import msgspec
 from aqueue.cli.connecting import as_json, connected, run_on
 from aqueue.cli.output import print_json, print_table, progress
 from aqueue.contract.names import check_queue_names
-from aqueue.errors import NotClearable
-from aqueue.port import Clearable, QueueStats
+from aqueue.port import QueueStats
 from aqueue.pusher import DEFAULT_QUEUE
 from aqueue.queue import Queue
 
@@ -63,9 +62,7 @@ def clear(queue: Queue, queues: tuple[str, ...], *, force: bool, as_json: bool) 
 
     The store's ability to do so, then the whole list of names, are checked before anything is discarded.
     """
-    if not isinstance(queue._store.backend, Clearable):
-        system = queue.capabilities.system
-        raise NotClearable(f"{system} can't clear a queue without touching leased jobs; nothing was cleared")
+    queue.check_clearable()
     names = check_queue_names(queues)
     if not force:
         raise click.ClickException(

@@ -21,6 +21,7 @@ _AFTER_GRACE = 4.8
 _CLOSING_THE_QUEUE = 3.0
 _CLOSING = 10.0
 _LEAVING = 3.0
+_LEAVING_AT_ONCE = 1.0
 
 
 class Phase(Enum):
@@ -82,7 +83,7 @@ class Service:
                 raise
         finally:
             # What is left is closing the loop and leaving Python, where anything left behind would hold us.
-            self._last_resort.within(_LEAVING)
+            self._last_resort.within(_LEAVING_AT_ONCE if len(self._signals) > 1 else _LEAVING)
         self._last_resort.status = self.ending.status
         self._tell(self.ending)
 
@@ -97,6 +98,8 @@ class Service:
             self._last_resort.status = 1
             self._last_resort.within(_AFTER_GRACE)
         else:
+            if self._phase is Phase.STARTING:
+                self._last_resort.status = 0  # no job was taken yet, so however this ends it is clean
             self._last_resort.within(self._grace + _AFTER_GRACE)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._react)

@@ -90,7 +90,7 @@ def _check_takes_nothing(factory: Any, text: str) -> None:
 def users_traceback(error: BaseException) -> str:
     """Format the error from the user's first frame on: ours and importlib's above it explain nothing."""
     step = error.__traceback__
-    while step is not None and step.tb_next is not None and _is_machinery(step):
+    while step is not None and _is_machinery(step):
         step = step.tb_next
     return "".join(traceback.format_exception(error.with_traceback(step)))
 

@@ -2,19 +2,17 @@
 
 import argparse
 import asyncio
-import os
 import sys
 import sysconfig
 from pathlib import Path
 from urllib.parse import quote
 
 from aqueue import AqueueError
-
-from .crew import Crew, WorkerBroken
-from .report import report
-from .run import find_files, take_census
-from .settings import Settings
-from .view import View
+from examples.census.process import WorkerBroken, WorkerProcess
+from examples.census.report import report
+from examples.census.run import find_files, take_census
+from examples.census.settings import Settings
+from examples.census.view import View
 
 _PRIVATE_TO_A_PROCESS = ("memory", "inline")
 
@@ -34,9 +32,9 @@ def main() -> int:
     files = find_files(root)
     view.say(f"{len(files)} Python files in {root}")
     try:
-        with Crew(settings, options.workers, state / "worker.log") as crew:
-            view.say(f"worker processes: {' '.join(map(str, crew.pids))} (kill -9 one: no file is lost)")
-            result = asyncio.run(take_census(settings, root, files, crew, view))
+        with WorkerProcess(settings, state / "worker.log") as worker:
+            view.say(f"the worker is process {worker.pid}; try kill -9 {worker.pid}: no file is lost")
+            result = asyncio.run(take_census(settings, root, files, worker, view))
     except KeyboardInterrupt:
         view.say("interrupted; start it again and it goes on from here")
         return 130
@@ -53,8 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--url", help="another queue than the SQLite file in the state folder")
     parser.add_argument("--root", type=Path, default=sysconfig.get_path("stdlib"), help="another tree")
     parser.add_argument("--state", type=Path, default=".demo", help="the folder for queue and results")
-    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1), help="worker processes")
-    parser.add_argument("--concurrency", type=int, default=50, help="files in work at once, for each worker")
+    parser.add_argument("--concurrency", type=int, default=50, help="files in work at once")
     parser.add_argument(
         "--lease", type=float, default=5.0, help="seconds until its files leave a dead worker"
     )

@@ -6,6 +6,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from examples.census.measure import Measures
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS censuses (id TEXT PRIMARY KEY, place TEXT, finished INTEGER);
 CREATE TABLE IF NOT EXISTS measures (
@@ -67,9 +69,9 @@ class Ledger:
         with self._connection() as connection, connection:
             connection.execute("UPDATE censuses SET finished = 1 WHERE id = ?", (census,))
 
-    def record(self, census: str, path: str, lines: int, tokens: int, nodes: int) -> None:
+    def record(self, census: str, path: str, measures: Measures) -> None:
         """Keep the measures of one file, in place of any it had."""
-        row = (census, path, lines, tokens, nodes)
+        row = (census, path, measures.lines, measures.tokens, measures.nodes)
         with self._connection() as connection, connection:
             connection.execute("INSERT OR REPLACE INTO measures VALUES (?, ?, ?, ?, ?)", row)
 

@@ -2,17 +2,16 @@
 
 import re
 import shlex
-import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import shorten
 
 from aqueue import FailedJob
-
-from .jobs import QUEUE
-from .run import Result
-from .settings import Settings
+from examples.census.jobs import QUEUE
+from examples.census.run import Result
+from examples.census.settings import Settings
 
 _MOST_REASONS = 12
 _WHERE_IN_FILE = re.compile(r" \([^()]*line \d+\)$")
@@ -23,6 +22,7 @@ def report(result: Result, settings: Settings, root: Path) -> Iterator[str]:
     last, totals = result.last, result.last.totals
     yield ""
     yield from _table(
+        "<><",
         ("files", f"{last.found:,}", f"in {root}"),
         ("measured", f"{totals.files:,}", ""),
         ("lines", f"{totals.lines:,}", ""),
@@ -40,7 +40,7 @@ def report(result: Result, settings: Settings, root: Path) -> Iterator[str]:
     )
     if result.failed:
         yield ""
-        yield from _table(("count", "example", "why"), *_reasons(result.failed, root))
+        yield from _table("><<", ("failed", "for example", "why"), *_reasons(result.failed, root))
     if result.missing:
         yield ""
         yield f"{len(result.missing)} files are MISSING, neither measured nor failed, for instance:"
@@ -57,29 +57,29 @@ def _reasons(failed: Sequence[FailedJob], root: Path) -> Iterator[tuple[str, str
         by_reason[f"{job.error_type}: {_WHERE_IN_FILE.sub('', job.error)}"].append(job)
     ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     for reason, jobs in ordered[:_MOST_REASONS]:
-        example = str((jobs[0].args or {}).get("path", "?"))
-        yield f"{len(jobs)}", example.removeprefix(f"{root}/"), reason[:100]
+        example = min(str((job.args or {}).get("path")) for job in jobs)
+        yield f"{len(jobs)}", example.removeprefix(f"{root}/"), shorten(reason, 90, placeholder=" …")
     rest = ordered[_MOST_REASONS:]
     if rest:
         yield f"{sum(len(jobs) for _, jobs in rest)}", "", f"for {len(rest)} other reasons"
 
 
 def _commands(failed: Sequence[FailedJob], settings: Settings) -> Iterator[str]:
-    url, failed_url = settings.url, settings.failed_url or settings.url
-    yield f"{_aqueue(url)} stats {QUEUE}"
-    yield f"{_aqueue(failed_url)} failed list --queue {QUEUE}"
+    aqueue = _from_here(Path(sys.executable).parent / "aqueue")
+    store = _option(settings.url)
+    failed_store = _option(settings.failed_url or settings.url)
+    yield f"{aqueue} stats {QUEUE}{store}"
+    yield f"{aqueue} failed list --queue {QUEUE}{failed_store}"
     if failed:
-        yield f"{_aqueue(failed_url)} failed show {failed[0].id}"
+        yield f"{aqueue} failed show {failed[0].id}{failed_store}"
 
 
-def _aqueue(url: str) -> str:
-    """Return how the reader calls the command line on this queue, from where they are, without a password."""
-    installed = Path(sys.executable).parent / "aqueue"
-    program = _from_here(installed) if installed.exists() else shutil.which("aqueue") or "aqueue"
-    scheme, _, rest = url.partition("://")
+def _option(url: str) -> str:
+    """Return the option that names the store; of a URL that may hold a password, only its scheme."""
+    scheme, _, path = url.partition("://")
     if scheme != "sqlite":
-        return f"AQUEUE_URL=… {program}"
-    return f"{shlex.quote(program)} --url {shlex.quote(f'sqlite:///{_from_here(Path(rest[1:]))}')}"
+        return f" --url {scheme}://…"
+    return f" --url {shlex.quote(f'sqlite:///{_from_here(Path(path[1:]))}')}"
 
 
 def _from_here(path: Path) -> str:
@@ -87,8 +87,9 @@ def _from_here(path: Path) -> str:
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def _table(*rows: tuple[str, str, str]) -> Iterator[str]:
-    """Align three columns; numbers to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for first, second, third in rows:
-        yield f"  {first:<{widths[0]}}  {second:>{widths[1]}}  {third}".rstrip()
+def _table(sides: str, *rows: tuple[str, ...]) -> Iterator[str]:
+    """Align columns, each to the side that `sides` says."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        yield f"  {'  '.join(cells)}".rstrip()

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aqueue import FailedJob, Queue
-
-from .crew import Crew
-from .jobs import NAME, QUEUE, MeasureFile
-from .ledger import Ledger
-from .settings import Settings
-from .view import Progress, View
+from examples.census.jobs import NAME, QUEUE, MeasureFile
+from examples.census.ledger import Ledger
+from examples.census.process import WorkerProcess
+from examples.census.settings import Settings
+from examples.census.view import Progress, View
 
 _PUSHERS = 100
 _LOOK_EVERY = 0.25
@@ -38,13 +37,15 @@ def find_files(root: Path) -> list[str]:
     return sorted(str(path) for path in paths if _INSTALLED_LATER.isdisjoint(path.relative_to(root).parts))
 
 
-async def take_census(settings: Settings, root: Path, files: Sequence[str], crew: Crew, view: View) -> Result:
-    """Measure the files with the crew's help, going on with a census that was cut short."""
+async def take_census(
+    settings: Settings, root: Path, files: Sequence[str], worker: WorkerProcess, view: View
+) -> Result:
+    """Measure the files with the worker's help, going on with a census that was cut short."""
     ledger = settings.ledger()
     async with settings.connect() as queue:
         await queue.migrate()
         census = Census(queue, ledger, await _begin(queue, ledger, _place(settings, root), view), files)
-        return await census.take(crew, view)
+        return await census.take(worker, view)
 
 
 class Census:
@@ -60,11 +61,11 @@ class Census:
         self._push_seconds = 0.0
         self._started = time.monotonic()
 
-    async def take(self, crew: Crew, view: View) -> Result:
+    async def take(self, worker: WorkerProcess, view: View) -> Result:
         self._handled_before = (await self._look()).handled
         async with asyncio.TaskGroup() as group:
             group.create_task(self._push_all(await self._missing()))
-            last = await self._watch(crew, view)
+            last = await self._watch(worker, view)
         missing = await self._missing()
         if not missing:
             self._ledger.finish(self._id)
@@ -95,12 +96,12 @@ class Census:
             return None
         return hashlib.sha256(f"{self._id} {path}".encode()).hexdigest()[:32]
 
-    async def _watch(self, crew: Crew, view: View) -> Progress:
+    async def _watch(self, worker: WorkerProcess, view: View) -> Progress:
         """Show how it goes until every file is accounted for, or until nothing has moved for too long."""
         moved_at, moved_from = time.monotonic(), -1
         while True:
-            for old, new in crew.replace_killed():
-                view.say(f"worker {old} was killed; {new} takes its place")
+            if worker.replace_if_killed():
+                view.say(f"the worker was killed; process {worker.pid} takes its place")
             progress = await self._look()
             view.show(progress)
             if progress.handled >= len(self._files) and not await self._missing():

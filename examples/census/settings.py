@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from aqueue import Queue, connect
-
-from .ledger import Ledger
+from examples.census.ledger import Ledger
 
 _KEEP_NO_FAILED = ("sqs", "amqp", "amqps")
 

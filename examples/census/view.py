@@ -1,10 +1,11 @@
 """What one sees while it runs: two lines that change in place on a terminal, else a line now and then."""
 
+import shutil
 import sys
 import time
 from dataclasses import dataclass
 
-from .ledger import Totals
+from examples.census.ledger import Totals
 
 _LINE_EVERY = 2.0
 _BAR = 50
@@ -35,8 +36,7 @@ class Progress:
     def __str__(self) -> str:
         return (
             f"pushed {self.pushed}  waiting {self.waiting}  running {self.running}  "
-            f"done {self.totals.files}  retried {self.totals.retried}  failed {self.failed}  "
-            f"{self.rate:.0f} jobs/s  {self.seconds:.0f} s"
+            f"done {self.totals.files}  retried {self.totals.retried}  failed {self.failed}"
         )
 
 
@@ -57,11 +57,12 @@ class View:
         """Draw over what was drawn before; where nothing can be drawn over, add a line every 2 seconds."""
         if self._in_place:
             self._erase()
-            print(f"{_bar(progress)}\n{progress}", flush=True)
+            width = shutil.get_terminal_size().columns - 1  # a wrapped line could not be drawn over
+            print(f"{_bar(progress)[:width]}\n{str(progress)[:width]}", flush=True)
             self._drawn = 2
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _LINE_EVERY
-            print(progress, flush=True)
+            print(f"{progress}  {_pace(progress)}", flush=True)
 
     def _erase(self) -> None:
         if self._drawn:
@@ -72,4 +73,8 @@ class View:
 def _bar(progress: Progress) -> str:
     share = progress.handled / progress.found if progress.found else 1.0
     full = min(_BAR, int(share * _BAR))
-    return f"[{'#' * full}{'.' * (_BAR - full)}] {share:4.0%} of {progress.found} files"
+    return f"[{'#' * full}{'.' * (_BAR - full)}] {share:4.0%}  {_pace(progress)}"
+
+
+def _pace(progress: Progress) -> str:
+    return f"{progress.rate:.0f} jobs/s  {progress.seconds:.0f} s"

@@ -3,13 +3,11 @@
 import asyncio
 import logging
 import sys
-import warnings
 
 from aqueue import AppScope, JobReleased, Worker
-
-from .jobs import QUEUE, MeasureFile
-from .ledger import Ledger
-from .settings import Settings
+from examples.census.jobs import QUEUE, MeasureFile
+from examples.census.ledger import Ledger
+from examples.census.settings import Settings
 
 
 async def work(settings: Settings) -> None:
@@ -47,7 +45,6 @@ def _stop_with_driver(worker: Worker) -> None:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
-    warnings.simplefilter("ignore", SyntaxWarning)  # what Python thinks of the measured files is not our news
     # The settings come on standard input because their URL may hold a password, and command lines are public.
     asyncio.run(work(Settings.load(sys.stdin.readline())))
 

@@ -118,19 +118,14 @@ class Harness:
 
     async def take(self, queue: Queue, *names: str) -> Delivery:
         """Pop one delivery that must be there by now."""
-        delivery = await queue.pop(timeout=self.patience, queues=names or (DEFAULT,))
-        assert delivery is not None, f"no job came from {names or DEFAULT} within {self.patience:g} s"
-        return delivery
+        return (await self.take_many(queue, 1, *names))[0]
 
     async def take_many(self, queue: Queue, count: int, *names: str) -> list[Delivery]:
         """Pop exactly this many deliveries, in as many pops as it takes."""
         taken: list[Delivery] = []
         while len(taken) < count:
-            batch = await queue.pop_many(
-                count - len(taken), timeout=self.patience, queues=names or (DEFAULT,)
-            )
-            assert batch, f"only {len(taken)} of {count} jobs came within {self.patience:g} s"
-            taken += batch
+            async with self.promptly():
+                taken += await queue.pop_many(count - len(taken), queues=names or (DEFAULT,))
         return taken
 
     async def expect_nothing(self, queue: Queue, *names: str) -> None:

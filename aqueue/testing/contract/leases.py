@@ -149,6 +149,7 @@ async def many_leases_are_renewed_in_one_call(harness: Harness) -> None:
         assert list(answers) == [settled, stale, settled, stale, settled]
     assert len(answers) == 5
     await harness.expect_nothing(other)
+    await harness.expect_counts(queue, delayed=1, leased=3)
     assert await queue.extend_many([]) == []
 
 

@@ -61,6 +61,7 @@ async def every_unreadable_job_is_set_aside_with_its_bytes(harness: Harness) -> 
     assert sorted(settled) == sorted(ids)
     await harness.expect_counts(queue)
     failed = {job.id: job for job in await queue.failed.list()}
+    assert set(failed) == set(ids), "not everything that left the queue is in the failed store"
     for id, payload in zip(ids, payloads, strict=True):
         job = failed[id]
         assert (job.payload, job.reason, job.queue) == (payload, "malformed", "default")
@@ -130,6 +131,7 @@ async def what_was_set_aside_can_be_seen_but_not_retried(harness: Harness) -> No
     assert await queue.failed.count() == 2
     await harness.expect_counts(queue)
     assert await queue.failed.discard(ids[0])
+    assert await queue.failed.count() == 1
 
 
 @rule("MAL-1", "FENCE-1")

@@ -141,6 +141,7 @@ async def a_job_is_in_the_store_once_push_returns(harness: Harness) -> None:
     pushing, popping = await harness.queue(), await harness.queue()
 
     id = await pushing.push(Note("hello"))
+    await harness.expect_counts(popping, ready=1)
 
     delivery = await harness.take(popping)
     assert delivery.id == id

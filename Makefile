@@ -1,0 +1,58 @@
+# On a fresh machine: Python 3.11 or newer, make and a network are all it takes.
+#
+#   make demo             measure Python's own standard library, on jobs   (make demo URL=… : on another store)
+#   make check            what has to pass before a change is done: lint, types, test
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The interpreter that makes the virtual environment: the first of these that is new enough and can make one.
+CANDIDATES := python3.13 python3.12 python3.11 python3
+USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for p in $(CANDIDATES); do $$p -c '$(USABLE)' 2>/dev/null && echo $$p && break; done)
+
+# Each stamp says that the environment holds what pyproject.toml asked for when it was last touched.
+RUNNABLE := $(VENV)/.runnable
+DEVELOPED := $(VENV)/.developed
+
+.DELETE_ON_ERROR:
+.PHONY: demo test lint types check format clean
+
+demo: $(RUNNABLE)
+	@$(BIN)/python -m examples.census $(if $(URL),--url '$(URL)')
+
+test: $(DEVELOPED)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEVELOPED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEVELOPED)
+	$(BIN)/mypy
+
+check: lint types test
+
+format: $(DEVELOPED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .demo build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { \
+		echo "aqueue needs Python 3.11 or newer, with its venv module (on Debian: apt install python3-venv)."; \
+		echo "None of $(CANDIDATES) is that; name one: make PYTHON=/path/to/python3"; exit 1; } >&2
+	@echo "making $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # the first that knows --group
+
+$(RUNNABLE): pyproject.toml | $(BIN)/python
+	@echo "installing aqueue into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(DEVELOPED): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@ $(RUNNABLE)

@@ -1,0 +1,134 @@
+"""A cluster: which node serves which slot, learned from the nodes and corrected by what they refuse.
+
+Redirects are followed by the caller (`client.py`); here they only change the map. An ASK concerns one command
+and changes nothing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from redis import exceptions as driver
+
+from aqueue.backends.redis.dialling import Address, Dialler
+from aqueue.backends.redis.link import Unsent, packed
+from aqueue.backends.redis.node import Node
+from aqueue.backends.redis.replies import Reply
+from aqueue.port import NotDispatched
+
+SLOTS = 16_384
+_PASSING = (driver.TryAgainError, driver.ClusterDownError, driver.BusyLoadingError, driver.ReadOnlyError)
+
+
+class Cluster:
+    """The nodes of a cluster. The map of slots is read when it is first needed and when it proved wrong."""
+
+    is_partitioned = True
+
+    def __init__(self, seeds: Sequence[Address], dialler: Dialler, lanes: int) -> None:
+        self._seeds = tuple(seeds)
+        self._dialler = dialler
+        self._lanes = lanes
+        self._nodes: dict[Address, Node] = {}
+        self._slots: dict[int, Address] = {}
+        self._is_doubtful = True
+        self._reading: asyncio.Task[None] | None = None
+
+    async def node(self, slot: int) -> Node:
+        """Return the slot's node by the map, which is read anew first where it is in doubt."""
+        if self._is_doubtful:
+            await self._read_map()
+        address = self._slots.get(slot)
+        if address is None:
+            self._is_doubtful = True
+            raise NotDispatched(f"no node of the cluster serves slot {slot}") from driver.ClusterDownError(
+                "CLUSTERDOWN Hash slot not served"
+            )
+        return self._at(address)
+
+    async def lost(self, slot: int) -> bool:
+        """Read the map anew; say whether it names another node for the slot."""
+        before = self._slots.get(slot)
+        self._is_doubtful = True
+        await self._read_map()
+        return self._slots.get(slot) != before
+
+    def refused(self, error: driver.RedisError) -> Node | None:
+        """Follow an ASK, and a MOVED into the map."""
+        if isinstance(error, driver.MovedError):
+            address = Address(error.host, error.port)
+            # One slot moved is known at once; that others have moved too is likely.
+            self._slots[error.slot_id] = address
+            return self._at(address)
+        if isinstance(error, driver.AskError):
+            return self._at(Address(error.host, error.port))
+        return None
+
+    def is_passing(self, error: driver.RedisError) -> bool:
+        """A slot on the move, a failover or a restart is over in a while; the map may be another then."""
+        if not isinstance(error, _PASSING):
+            return False
+        self._is_doubtful = self._is_doubtful or not isinstance(error, driver.TryAgainError)
+        return True
+
+    async def address(self) -> Address:
+        """Return any node of the map: what is published on one is heard on all."""
+        self._is_doubtful = True
+        await self._read_map()
+        return next(iter(self._slots.values()))
+
+    async def aclose(self) -> None:
+        """Close the links to every node."""
+        if self._reading is not None:
+            self._reading.cancel()
+        for node in self._nodes.values():
+            await node.aclose()
+
+    def _at(self, address: Address) -> Node:
+        node = self._nodes.get(address)
+        if node is None:
+            node = self._nodes[address] = Node(self._dialler, self._lanes, partial(_same, address))
+        return node
+
+    async def _read_map(self) -> None:
+        """Read the map once for everybody who asks meanwhile; raise `NotDispatched` where no node answers."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read_from_any())
+            self._reading.add_done_callback(self._read_done)
+        await asyncio.shield(self._reading)
+
+    def _read_done(self, reading: "asyncio.Task[None]") -> None:
+        self._reading = None
+        if not reading.cancelled():
+            reading.exception()
+
+    async def _read_from_any(self) -> None:
+        trouble: Exception | None = None
+        for address in dict.fromkeys((*self._slots.values(), *self._seeds)):
+            try:
+                link = await self._at(address).link(0)
+                slots = slots_from(await link.call(packed(("CLUSTER", "SLOTS"))), address)
+            except (NotDispatched, Unsent, driver.RedisError) as error:
+                trouble = error
+                continue
+            if slots:
+                self._slots = slots
+                self._is_doubtful = False
+                return
+            trouble = driver.ClusterDownError("CLUSTERDOWN no slot is served")
+        raise NotDispatched("no node of the cluster answers") from trouble
+
+
+def slots_from(reply: Reply, asked: Address) -> dict[int, Address]:
+    """Return each slot's primary from a CLUSTER SLOTS reply; a node that knows no name of its own is `asked`."""
+    slots: dict[int, Address] = {}
+    assert isinstance(reply, list)
+    for first, last, primary, *_ in reply:
+        host = primary[0].decode() if primary[0] else ""
+        address = Address(host if host not in {"", "?"} else asked.host, primary[1])
+        slots.update(dict.fromkeys(range(first, last + 1), address))
+    return slots
+
+
+async def _same(address: Address) -> Address:
+    return address

@@ -1,0 +1,16 @@
+"""Backends that break one rule each, and the check that must notice: they prove that the suite can fail."""
+
+from aqueue.backends.memory import MemoryBackend
+from aqueue.testing.contract import Check
+from broken import counting, failing, leases, popping, pushing, settling
+
+Broken = tuple[Check, type[MemoryBackend]]
+
+BROKEN: tuple[Broken, ...] = (
+    *pushing.BROKEN,
+    *popping.BROKEN,
+    *leases.BROKEN,
+    *settling.BROKEN,
+    *counting.BROKEN,
+    *failing.BROKEN,
+)

@@ -1,0 +1,92 @@
+"""docs/contract.md and the tests name the same rules, and its table says what the stores say."""
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from backends import STORES
+
+from aqueue.connection import open_backend
+from aqueue.port import Backend, Clearable, KeepsFailed, StoreOptions, Transactional
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+
+_URLS = {"memory": "memory://", "sqlite": "sqlite:///jobs.db"}
+_ROWS: dict[str, Callable[[Backend], object]] = {
+    "lease": lambda store: store.capabilities.lease.value,
+    "shortest lease (s)": lambda store: store.capabilities.shortest_lease,
+    "fenced settlements": lambda store: store.capabilities.fenced,
+    "safe to push an id again": lambda store: store.capabilities.idempotent_push,
+    "counts lost leases": lambda store: store.capabilities.counts_lost,
+    "exact counts": lambda store: store.capabilities.exact_size,
+    "first in, first out": lambda store: store.capabilities.ordered,
+    "longest delay": lambda store: store.capabilities.longest_delay or "any",
+    "jobs per round trip": lambda store: store.capabilities.max_batch,
+    "bytes per round trip": lambda store: store.capabilities.max_batch_bytes,
+    "bytes per job": lambda store: store.capabilities.max_message_bytes,
+    "can clear": lambda store: isinstance(store, Clearable),
+    "keeps failed jobs": lambda store: isinstance(store, KeepsFailed),
+    "`push(connection=…)`": lambda store: isinstance(store, Transactional),
+}
+
+
+@pytest.mark.parametrize("label", _ROWS)
+def test_the_table_of_stores_is_true(label: str) -> None:
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| {label} |"))
+    written = [cell.strip() for cell in row.strip("|").split("|")][1:]
+
+    stores = [open_backend(url, StoreOptions(lease=60.0, clock=lambda: 0.0)) for url in _URLS.values()]
+
+    assert written == [_shown(_ROWS[label](store)) for store in stores]
+
+
+def test_every_rule_of_the_page_is_named_by_a_test() -> None:
+    assert _rules_of_the_page() - _rules_of_the_tests() == set()
+
+
+def test_the_tests_name_no_rule_that_the_page_does_not_know() -> None:
+    assert _rules_of_the_tests() - _rules_of_the_page() <= _OF_THE_WHOLE
+
+
+_OF_THE_WHOLE = {"FACE-1"}
+"""The public face: a rule about the project as a whole, not about what a queue or a worker does."""
+
+
+@pytest.mark.rule("CONF-1")
+def test_the_page_and_the_build_leave_no_store_out() -> None:
+    known = {store.name for store in STORES}
+    build = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    required = re.search(r"^export AQUEUE_REQUIRE=(\S+)$", build, re.MULTILINE)
+
+    assert required is not None
+    assert set(required[1].split(",")) == known == set(_URLS)
+
+
+def _shown(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _rules_of_the_page() -> set[str]:
+    return set(re.findall(r"^- \*\*([A-Z]+-\d+)\*\*", PAGE, re.MULTILINE))
+
+
+def _rules_of_the_tests() -> set[str]:
+    """Return the ids in `@pytest.mark.rule(...)` of the tests, and in `@rule(...)` of the contract suite."""
+    paths = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "aqueue" / "testing").rglob("*.py")]
+    return {
+        argument.value
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and _called(node) == "rule"
+        for argument in node.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    }
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""

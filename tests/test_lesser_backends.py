@@ -1,0 +1,100 @@
+"""Stores that can do less pass the same suite: a capability changes what is expected, and skips nothing (CONF-1)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from aqueue.backends._shelf import Shelf
+from aqueue.backends.memory import MemoryBackend
+from aqueue.port import (
+    Answer,
+    Backend,
+    Failing,
+    Message,
+    QueueStats,
+    Releasing,
+    Reserved,
+    StoreOptions,
+    Stored,
+    Verdict,
+)
+from aqueue.testing.clock import ManualClock
+from aqueue.testing.contract import Check, Harness, all_checks
+
+
+class HostedQueue:
+    """A store like a cloud's: it can't clear, fence, tell a repeated id or keep failed jobs, and delays briefly."""
+
+    capabilities = replace(
+        MemoryBackend.capabilities,
+        system="hosted",
+        immediate=False,
+        max_batch=10,
+        longest_delay=7200.0,
+        fenced=False,
+        idempotent_push=False,
+        counts_lost=False,
+        exact_size=False,
+    )
+    faults = MemoryBackend.faults
+
+    def __init__(self, memory: MemoryBackend) -> None:
+        self._memory = memory
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def aclose(self) -> None:
+        """Nothing to release."""
+
+    async def migrate(self) -> None:
+        """Nothing to create."""
+
+    async def push(self, batch: Sequence[Message]) -> Sequence[Stored]:
+        return await self._memory.push(batch)
+
+    async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
+        taken = await self._memory.pop(queues, limit)
+        return [msgspec.structs.replace(item, lost=0) for item in taken]
+
+    async def wait(self, queues: Sequence[str], seconds: float) -> None:
+        await self._memory.wait(queues, seconds)
+
+    async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
+        await self._memory.ack(batch)
+        return [Verdict.SETTLED] * len(batch)
+
+    async def release(self, batch: Sequence[Releasing]) -> Sequence[Answer]:
+        await self._memory.release(batch)
+        return [Verdict.SETTLED] * len(batch)
+
+    async def fail(self, batch: Sequence[Failing]) -> Sequence[Answer]:
+        return await self.ack([item.reserved for item in batch])
+
+    async def extend(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
+        await self._memory.extend(batch)
+        return [Verdict.SETTLED] * len(batch)
+
+    async def stats(self, queue: str) -> QueueStats:
+        return await self._memory.stats(queue)
+
+
+def _hosted() -> Harness:
+    shelf = Shelf()
+
+    def opener(_: str, options: StoreOptions) -> Backend:
+        return HostedQueue(MemoryBackend(shelf, lease=options.lease, clock=options.clock))
+
+    return Harness("hosted://", opener=opener, clock=ManualClock(ticking=True))
+
+
+@pytest.mark.rule("CONF-1")
+@pytest.mark.parametrize("check", all_checks(), ids=lambda check: check.id)
+async def test_a_store_that_can_do_less_passes(check: Check) -> None:
+    harness = _hosted()
+
+    await check(harness)
+
+    await harness.aclose()

@@ -1,0 +1,426 @@
+"""The thread that owns SQLite's connection: shared commits, waiting for locks, cancelling, closing."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aqueue import ConnectionFailed, OutcomeUnknown, Queue, StoreRefused, connect, job
+from aqueue.backends import _sqlite_session as session
+from aqueue.backends._sqlite_file import DatabaseFile
+from aqueue.backends._sqlite_thread import DatabaseThread
+from aqueue.backends.sqlite import SQLiteBackend
+from aqueue.port import Message, NotDispatched, Refused
+from aqueue.testing import eventually
+
+
+@job(name="sqlite.note")
+class Note:
+    text: str
+
+
+class Unwatched:
+    """Nobody waits for anything to be seen."""
+
+    def pause(self) -> float | None:
+        return None
+
+    def look(self) -> None:
+        return None
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def connects(path: Path) -> Callable[[], sqlite3.Connection]:
+    """A way to connect to a file with one small table, in rollback mode."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE items (value INTEGER NOT NULL)")
+    return DatabaseFile(path=path, journal="rollback").connect
+
+
+@pytest.fixture
+async def thread(connects: Callable[[], sqlite3.Connection]) -> AsyncIterator[DatabaseThread]:
+    thread = DatabaseThread(connects, Unwatched())
+    yield thread
+    await thread.stop()
+
+
+@pytest.fixture
+def other(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another process's connection, or the application's."""
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=0)) as connection:
+        yield connection
+
+
+def insert(value: int | None) -> Callable[[sqlite3.Connection], int]:
+    return lambda connection: connection.execute("INSERT INTO items VALUES (?)", (value,)).rowcount
+
+
+def items(connection: sqlite3.Connection) -> list[int]:
+    return [value for (value,) in connection.execute("SELECT value FROM items ORDER BY rowid")]
+
+
+def commits(path: Path) -> int:
+    """SQLite counts the commits of a rollback-mode database in its header."""
+    return int.from_bytes(path.read_bytes()[24:28])
+
+
+def message(id: str) -> Message:
+    return Message(id, "default", b"x")
+
+
+def backend_on(database: DatabaseFile, clock: Callable[[], float] = time.time) -> SQLiteBackend:
+    return SQLiteBackend(database, lease=60.0, clock=clock)
+
+
+# -- one commit for whatever waits ----------------------------------------------------------------------
+
+
+@pytest.mark.rule("PUSH-6")
+async def test_what_waits_for_the_lock_shares_one_commit(
+    thread: DatabaseThread, other: sqlite3.Connection, path: Path
+) -> None:
+    before = commits(path)
+    other.execute("BEGIN IMMEDIATE")
+    writes = [asyncio.create_task(thread.write(insert(value))) for value in range(20)]
+    await thread.read(items)
+    other.execute("ROLLBACK")
+
+    assert await asyncio.gather(*writes) == [1] * 20
+    assert await thread.read(items) == list(range(20))
+    assert commits(path) == before + 1
+
+
+@pytest.mark.rule("PUSH-6")
+async def test_one_that_fails_leaves_the_others_of_its_commit_alone(
+    thread: DatabaseThread, other: sqlite3.Connection
+) -> None:
+    other.execute("BEGIN IMMEDIATE")
+    writes = [asyncio.create_task(thread.write(insert(value))) for value in (1, None, 3)]
+    await thread.read(items)
+    other.execute("ROLLBACK")
+
+    first, refused, third = await asyncio.gather(*writes, return_exceptions=True)
+
+    assert (first, third) == (1, 1)
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.__cause__, sqlite3.IntegrityError)
+    assert await thread.read(items) == [1, 3]
+
+
+@pytest.mark.rule("PUSH-3")
+async def test_a_commit_that_fails_is_answered_to_everyone_in_it(
+    connects: Callable[[], sqlite3.Connection], other: sqlite3.Connection
+) -> None:
+    def checking() -> sqlite3.Connection:
+        connection = connects()
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    other.execute("CREATE TABLE owed (id INTEGER PRIMARY KEY)")
+    other.execute("CREATE TABLE debts (item REFERENCES owed (id) DEFERRABLE INITIALLY DEFERRED)")
+    thread = DatabaseThread(checking, Unwatched())
+    other.execute("BEGIN IMMEDIATE")
+    sound = asyncio.create_task(thread.write(insert(1)))
+    spoiling = asyncio.create_task(thread.write(lambda c: c.execute("INSERT INTO debts VALUES (9)").rowcount))
+    await thread.read(items)
+    other.execute("ROLLBACK")
+
+    answers = await asyncio.gather(sound, spoiling, return_exceptions=True)
+
+    assert [type(answer) for answer in answers] == [Refused, Refused]
+    assert await thread.read(items) == []
+    assert await thread.write(insert(2)) == 1
+    await thread.stop()
+
+
+async def test_a_defect_in_one_function_is_that_callers_alone(thread: DatabaseThread) -> None:
+    def defect(_: sqlite3.Connection) -> None:
+        raise KeyError("a defect")
+
+    with pytest.raises(KeyError):
+        await thread.write(defect)
+    with pytest.raises(KeyError):
+        await thread.read(defect)
+
+    assert await thread.write(insert(1)) == 1
+
+
+# -- errors and what they prove -------------------------------------------------------------------------
+
+
+class SmallFile(DatabaseFile):
+    """A disk that is full after a few pages."""
+
+    def connect(self) -> sqlite3.Connection:
+        connection = super().connect()
+        connection.execute("PRAGMA max_page_count = 40")
+        return connection
+
+
+class ReadOnlyFile(DatabaseFile):
+    """A file that may be read only."""
+
+    def connect(self) -> sqlite3.Connection:
+        connection = super().connect()
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+
+class LosingConnection(sqlite3.Connection):
+    """A connection whose disk fails after the commit's mark was written, once."""
+
+    losing = False
+
+    def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+        cursor = super().execute(sql, *arguments)  # type: ignore[arg-type]  # passed on as it came
+        if sql == "COMMIT" and LosingConnection.losing:
+            LosingConnection.losing = False
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+            raise error
+        return cursor
+
+
+class LosingFile(DatabaseFile):
+    """A file on such a disk."""
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=0, isolation_level=None, factory=LosingConnection)
+
+
+@pytest.mark.rule("PUSH-4")
+async def test_a_full_disk_refuses_and_what_fits_still_goes_in(path: Path) -> None:
+    async with Queue(backend_on(SmallFile(path=path))) as queue:
+        with pytest.raises(StoreRefused):
+            await queue.push(Note("x" * 300_000))
+
+        await queue.push(Note("small"))
+
+        assert await queue.size() == 1
+
+
+@pytest.mark.rule("PUSH-4")
+async def test_a_file_that_cannot_be_written_refuses(path: Path) -> None:
+    async with connect(f"sqlite:///{path}"):
+        pass
+
+    async with Queue(backend_on(ReadOnlyFile(path=path))) as queue:
+        with pytest.raises(StoreRefused):
+            await queue.push(Note("a"))
+
+
+@pytest.mark.rule("PUSH-4", "PUSH-10")
+async def test_an_io_error_from_the_commit_leaves_the_outcome_unknown(path: Path) -> None:
+    async with Queue(backend_on(LosingFile(path=path))) as queue:
+        LosingConnection.losing = True
+        with pytest.raises(OutcomeUnknown) as caught:
+            await queue.push(Note("a"))
+
+        assert caught.value.job_id is not None
+        await queue.push(Note("a"), id=caught.value.job_id)
+
+        assert await queue.size() == 1
+
+
+# -- waiting for another connection's lock --------------------------------------------------------------
+
+
+async def test_a_lock_is_waited_for_while_the_loop_and_the_readers_go_on(
+    path: Path, other: sqlite3.Connection
+) -> None:
+    async with connect(f"sqlite:///{path}?journal=rollback") as queue:
+        other.execute("BEGIN IMMEDIATE")
+        pushing = asyncio.create_task(queue.push(Note("a")))
+        for _ in range(5):
+            assert await queue.size() == 0
+        assert not pushing.done()
+        other.execute("ROLLBACK")
+
+        await pushing
+
+        assert await queue.size() == 1
+
+
+@pytest.mark.rule("POP-7")
+async def test_an_idle_pop_does_not_ask_for_the_write_lock(path: Path, other: sqlite3.Connection) -> None:
+    async with connect(f"sqlite:///{path}?journal=rollback") as queue:
+        other.execute("BEGIN IMMEDIATE")
+
+        assert await queue.pop(timeout=0.05) is None
+
+        other.execute("ROLLBACK")
+
+
+async def test_a_commit_waits_for_those_who_still_read(path: Path, other: sqlite3.Connection) -> None:
+    async with connect(f"sqlite:///{path}?journal=rollback") as queue:
+        other.execute("BEGIN")
+        assert other.execute("SELECT count(*) FROM aqueue_jobs").fetchone() == (0,)
+        pushing = asyncio.create_task(queue.push(Note("a")))
+        await asyncio.sleep(0.05)
+        assert other.execute("SELECT count(*) FROM aqueue_jobs").fetchone() == (0,)
+        assert not pushing.done()
+        other.execute("COMMIT")
+
+        await pushing
+
+        assert await queue.size() == 1
+
+
+@pytest.mark.rule("PUSH-4")
+async def test_a_lock_that_never_comes_is_a_push_that_was_never_sent(
+    path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with connect(f"sqlite:///{path}") as queue:
+        monkeypatch.setattr(session, "PATIENCE", 0.05)
+        other.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(ConnectionFailed) as caught:
+            await queue.push(Note("a"))
+
+        other.execute("ROLLBACK")
+        assert caught.value.job_id is not None
+        assert await queue.size() == 0
+
+
+@pytest.mark.rule("PUSH-6", "CALL-1")
+async def test_a_call_cancelled_while_it_waits_for_the_lock_is_withdrawn(
+    path: Path, other: sqlite3.Connection
+) -> None:
+    backend = backend_on(DatabaseFile(path=path))
+    await backend.open()
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await backend.push([message("a")])
+    other.execute("ROLLBACK")
+
+    await backend.push([message("b")])
+
+    assert [reserved.id for reserved in await backend.pop(["default"], 10)] == ["b"]
+    await backend.aclose()
+
+
+@pytest.mark.rule("STOP-1")
+async def test_closing_does_not_wait_for_a_lock(path: Path, other: sqlite3.Connection) -> None:
+    backend = backend_on(DatabaseFile(path=path))
+    await backend.open()
+    other.execute("BEGIN IMMEDIATE")
+    pushing = asyncio.create_task(backend.push([message("a")]))
+    await asyncio.sleep(0)
+
+    async with asyncio.timeout(session.PATIENCE):
+        await backend.aclose()
+        with pytest.raises(NotDispatched):
+            await pushing
+
+    other.execute("ROLLBACK")
+
+
+# -- cancelling and closing -----------------------------------------------------------------------------
+
+
+class HeldClock:
+    """A clock that stops whoever asks it, inside the transaction, until it is let go."""
+
+    def __init__(self) -> None:
+        self.held = threading.Event()
+        self.free = threading.Event()
+        self.free.set()
+
+    def __call__(self) -> float:
+        self.held.set()
+        self.free.wait()
+        return time.time()
+
+
+@pytest.mark.rule("POP-6", "ATT-1")
+async def test_what_a_cancelled_pop_reserved_is_given_back(path: Path) -> None:
+    clock = HeldClock()
+    backend = backend_on(DatabaseFile(path=path), clock)
+    await backend.open()
+    await backend.push([message("a"), message("b")])
+    clock.free.clear()
+    clock.held.clear()
+    popping = asyncio.create_task(backend.pop(["default"], 10))
+    await eventually(clock.held.is_set)
+
+    popping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await popping
+    clock.free.set()
+
+    async def are_back() -> bool:
+        return (await backend.stats("default")).ready == 2
+
+    await eventually(are_back)
+    again = await backend.pop(["default"], 10)
+    await backend.aclose()
+    assert [(reserved.id, reserved.attempt) for reserved in again] == [("a", 1), ("b", 1)]
+
+
+@pytest.mark.rule("POP-6")
+async def test_closing_right_behind_a_cancelled_pop_still_gives_back(path: Path) -> None:
+    clock = HeldClock()
+    backend = backend_on(DatabaseFile(path=path), clock)
+    await backend.open()
+    await backend.push([message("a")])
+    clock.free.clear()
+    clock.held.clear()
+    popping = asyncio.create_task(backend.pop(["default"], 10))
+    await eventually(clock.held.is_set)
+    popping.cancel()
+    await asyncio.wait({popping})
+    clock.free.set()
+    await backend.aclose()
+
+    await backend.open()
+    again = await backend.pop(["default"], 10)
+    await backend.aclose()
+
+    assert [(reserved.id, reserved.attempt) for reserved in again] == [("a", 1)]
+
+
+async def test_a_waiting_pop_ends_when_the_store_closes(path: Path) -> None:
+    backend = backend_on(DatabaseFile(path=path))
+    await backend.open()
+    assert await backend.pop(["default"], 1) == ()
+    waiting = asyncio.create_task(backend.wait(["default"], 60.0))
+    await asyncio.sleep(0)
+
+    await backend.aclose()
+
+    async with asyncio.timeout(5):
+        await waiting
+
+
+async def test_a_closed_store_has_no_thread_and_opens_again(path: Path) -> None:
+    threads = set(threading.enumerate())
+    backend = backend_on(DatabaseFile(path=path))
+
+    for _ in range(2):
+        await backend.open()
+        await backend.push([message("a")])
+        await backend.aclose()
+        await backend.aclose()
+        await eventually(lambda: set(threading.enumerate()) <= threads)
+        with pytest.raises(NotDispatched):
+            await backend.push([message("b")])
+
+
+async def test_an_open_that_failed_leaves_no_thread(tmp_path: Path) -> None:
+    threads = set(threading.enumerate())
+
+    with pytest.raises(ValueError, match="no directory"):
+        await connect(f"sqlite:///{tmp_path}/absent/jobs.db").open()
+
+    await eventually(lambda: set(threading.enumerate()) <= threads)
