@@ -19,7 +19,7 @@ DEVELOPED := $(VENV)/.developed
 .PHONY: demo test lint types check format clean
 
 demo: $(RUNNABLE)
-	@$(BIN)/python -m examples.census $(if $(URL),--url '$(URL)')
+	@$(BIN)/python -m examples.census $(if $(URL),--url '$(URL)') $(ARGS)
 
 test: $(DEVELOPED)
 	$(BIN)/python -m pytest $(ARGS)

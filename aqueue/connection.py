@@ -19,6 +19,14 @@ Opener = Callable[[StoreURL, StoreOptions], Backend]
 _BACKENDS: Mapping[str, tuple[str, str | None]] = {
     "memory": ("aqueue.backends.memory", None),
     "sqlite": ("aqueue.backends.sqlite", None),
+    "postgresql": ("aqueue.backends.postgres", "postgres"),
+    "postgres": ("aqueue.backends.postgres", "postgres"),
+    "postgresql+asyncpg": ("aqueue.backends.postgres", "postgres"),
+    "redis": ("aqueue.backends.redis", "redis"),
+    "rediss": ("aqueue.backends.redis", "redis"),
+    "unix": ("aqueue.backends.redis", "redis"),
+    "redis+sentinel": ("aqueue.backends.redis", "redis"),
+    "redis+cluster": ("aqueue.backends.redis", "redis"),
 }
 _ENTRY_POINTS = "aqueue.backends"
 

@@ -319,7 +319,7 @@ def _in_words(error: BaseException | None) -> str:
 
 
 async def _call_failed_hook(run: Run) -> None:
-    """Call the job's own `failed(error)`; one set aside unrun is rebuilt for it now, when it can do no harm."""
+    """Call the job's own `failed(error)`; one set aside unrun is rebuilt for it now (WORK-5)."""
     declared = run.declared
     if declared is None or not callable(getattr(declared.payload, "failed", None)):
         return

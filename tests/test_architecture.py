@@ -118,21 +118,23 @@ def test_a_module_imports_only_from_the_layers_below(path: Path) -> None:
 def test_one_backend_knows_nothing_of_another() -> None:
     strangers = []
     for path in _modules(PACKAGE / "backends"):
-        family = path.stem.lstrip("_").partition("_")[0]
+        family = _family(path.relative_to(PACKAGE / "backends").with_suffix("").parts[0])
         for name, line in _imports(path):
             found = re.match(r"aqueue\.backends\.(\w+)", name)
-            if found and not _is_of_family(found[1], family):
+            if found and _family(found[1]) not in {family, "sql"}:
                 strangers.append(f"{path.name}:{line}: {found[1]}")
 
     assert not strangers
 
 
-def _is_of_family(module: str, family: str) -> bool:
-    return module.lstrip("_").partition("_")[0] in {family, _SHARED.get(family, family)}
+def _family(module: str) -> str:
+    """Return the backend that a file or folder belongs to: `_sqlite_jobs` belongs to `sqlite`."""
+    first = module.lstrip("_").partition("_")[0]
+    return _FAMILIES.get(first, first)
 
 
-_SHARED = {"memory": "shelf"}
-"""Helpers whose name doesn't begin with their backend's."""
+_FAMILIES = {"shelf": "memory"}
+"""Files whose name doesn't begin with their backend's; `_sql`, if there is one, is for all that speak SQL."""
 
 
 def test_only_the_table_of_schemes_names_a_backend() -> None:

@@ -18,6 +18,11 @@ import pytest
 
 import aqueue
 from aqueue.testing import eventually
+from examples.census.ledger import Totals
+from examples.census.report import report
+from examples.census.run import Result
+from examples.census.settings import Settings
+from examples.census.view import Progress
 
 PROJECT = Path(__file__).parents[1]
 BIG = 24  # files of real code, so that there is a half-way to be killed at
@@ -55,6 +60,9 @@ class Demo:
     async def is_killed(self) -> None:
         self._process.kill()
         await self._process.wait()
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
 
     def number(self, label: str) -> int:
         """Return the number that the final table gives for a label."""
@@ -117,9 +125,7 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-async def test_measures_every_file_and_sets_the_broken_ones_aside_with_their_true_error(
-    tree: Path, state: Path
-) -> None:
+async def test_measures_every_file_and_keeps_the_error_of_each_broken_one(tree: Path, state: Path) -> None:
     async with demo(tree, state) as census:
         assert await census.ends() == 0, census.text
 
@@ -206,11 +212,25 @@ async def test_a_worker_goes_home_when_its_driver_is_killed(slow_tree: Path, sta
     await eventually(lambda: not is_running(worker), timeout=SLOW)
 
 
+async def test_interrupted_it_says_how_to_go_on_and_does(slow_tree: Path, state: Path) -> None:
+    async with demo(slow_tree, state, *FEW_AT_ONCE) as interrupted:
+        await eventually(lambda: measured(state) > 5, timeout=SLOW)
+        interrupted.interrupt()
+        assert await interrupted.ends() == 130
+    assert "start it again" in interrupted.text
+    assert "Traceback" not in interrupted.text
+
+    async with demo(slow_tree, state, *FEW_AT_ONCE) as census:
+        assert await census.ends() == 0, census.text
+
+    assert census.number("measured") == 3 + BIG
+
+
 async def test_refuses_a_queue_that_a_worker_process_could_not_share(tree: Path, state: Path) -> None:
     async with demo(tree, state, "--url", "memory://") as census:
         assert await census.ends() == 2
 
-    assert "processes of their own" in census.text
+    assert "name a queue that both can reach" in census.text
 
 
 async def test_says_in_one_line_that_a_store_can_not_be_used(tree: Path, state: Path) -> None:
@@ -219,6 +239,19 @@ async def test_says_in_one_line_that_a_store_can_not_be_used(tree: Path, state: 
 
     assert "unknown URL scheme 'nosuch'" in census.text
     assert "Traceback" not in census.text
+
+
+def test_a_file_that_is_neither_measured_nor_failed_is_named(tmp_path: Path) -> None:
+    totals = Totals(files=1, lines=1, tokens=1, nodes=1, retried=0, recovered=0)
+    last = Progress(
+        found=2, pushed=2, waiting=0, running=0, failed=0, totals=totals, seconds=1.0, handled_before=0
+    )
+    result = Result(last=last, push_seconds=0.1, failed=[], missing=["lost.py"])
+
+    lines = list(report(result, Settings(url="sqlite:///jobs.db", state="."), tmp_path))
+
+    assert any("MISSING" in line for line in lines)
+    assert "  lost.py" in lines
 
 
 async def failed_jobs(state: Path) -> dict[str, aqueue.FailedJob]:

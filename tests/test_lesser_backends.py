@@ -1,9 +1,8 @@
-"""Stores that can do less pass the same suite: a capability changes what is expected, and skips nothing (CONF-1)."""
+"""Stores that can do less pass the same suite: a capability changes what is expected, never whether."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from aqueue.backends._shelf import Shelf
@@ -16,8 +15,8 @@ from aqueue.port import (
     QueueStats,
     Releasing,
     Reserved,
-    StoreOptions,
     Stored,
+    StoreOptions,
     Verdict,
 )
 from aqueue.testing.clock import ManualClock
@@ -25,7 +24,7 @@ from aqueue.testing.contract import Check, Harness, all_checks
 
 
 class HostedQueue:
-    """A store like a cloud's: it can't clear, fence, tell a repeated id or keep failed jobs, and delays briefly."""
+    """A store like a cloud's: it can't clear, fence, tell a repeated id or keep failed jobs."""
 
     capabilities = replace(
         MemoryBackend.capabilities,
@@ -35,7 +34,6 @@ class HostedQueue:
         longest_delay=7200.0,
         fenced=False,
         idempotent_push=False,
-        counts_lost=False,
         exact_size=False,
     )
     faults = MemoryBackend.faults
@@ -56,8 +54,7 @@ class HostedQueue:
         return await self._memory.push(batch)
 
     async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
-        taken = await self._memory.pop(queues, limit)
-        return [msgspec.structs.replace(item, lost=0) for item in taken]
+        return await self._memory.pop(queues, limit)
 
     async def wait(self, queues: Sequence[str], seconds: float) -> None:
         await self._memory.wait(queues, seconds)

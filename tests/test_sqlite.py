@@ -1,4 +1,4 @@
-"""What is SQLite's own: its URL, its journal, its tables, its plans, and pushes in the caller's transaction."""
+"""What is SQLite's own: its URL, journal, tables and plans, and pushes in the caller's transaction."""
 
 import asyncio
 import re
@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aqueue import ConnectionFailed, InvalidQueueArgument, Queue, StoreRefused, connect, job
+from aqueue.backends import _sqlite_file, _sqlite_jobs, sqlite
 from aqueue.backends import _sqlite_schema as schema
-from aqueue.backends import sqlite
 from aqueue.backends._sqlite_file import DatabaseFile, is_wal_safe, journal_mode
-from aqueue.port import FailedRecord, Message, StoreOptions
+from aqueue.port import FailedRecord, Message, Position, Releasing, StoreOptions
 from aqueue.urls import parse_url
 
 OLD_SQLITE = not is_wal_safe(sqlite3.sqlite_version_info)
@@ -44,7 +44,7 @@ def mine(path: Path, queue: Queue) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def backend_on(path: Path, **options: float) -> sqlite.SQLiteBackend:
+def backend_on(path: Path) -> sqlite.SQLiteBackend:
     return sqlite.from_url(parse_url(f"sqlite:///{path}"), StoreOptions(lease=60.0, clock=time.time))
 
 
@@ -75,7 +75,7 @@ def test_a_url_without_a_file_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("option", ["journal=off", "synchronous=off", "table=jobs"])
 def test_an_unknown_option_or_value_is_refused_with_the_known_ones(option: str) -> None:
-    with pytest.raises(InvalidQueueArgument, match="rollback|extra|journal, synchronous"):
+    with pytest.raises(InvalidQueueArgument, match=r"rollback|extra|journal, synchronous"):
         connect(f"sqlite:///jobs.db?{option}")
 
 
@@ -102,7 +102,7 @@ def test_every_commit_is_synced_unless_the_url_says_otherwise(
     path: Path, asked: str | None, level: int
 ) -> None:
     option = f"?synchronous={asked}" if asked else ""
-    database = sqlite.file.from_url(parse_url(f"sqlite:///{path}{option}"))
+    database = _sqlite_file.from_url(parse_url(f"sqlite:///{path}{option}"))
 
     with closing(database.connect()) as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
@@ -197,7 +197,7 @@ async def test_one_id_that_fails_on_two_queues_at_once_is_listed_twice(path: Pat
 
     await backend.keep([record, replace_queue(record, "two")])
     first = await backend.failed_page(queue=None, job=None, after=None, limit=1)
-    position = sqlite.Position(first[0].failed_at, first[0].id)
+    position = Position(first[0].failed_at, first[0].id)
     second = await backend.failed_page(queue=None, job=None, after=position, limit=1)
     await backend.aclose()
 
@@ -236,8 +236,10 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connec
     """A database with many jobs and statistics about them, which may mislead the planner."""
     path = tmp_path_factory.mktemp("plans") / "jobs.db"
     with closing(DatabaseFile(path=path).connect()) as connection:
+        connection.execute("BEGIN IMMEDIATE")
         schema.migrate(connection, 0.0)
         connection.executemany(schema.PUSH, [("default", f"{i}", b"x", i % 3 % 2, 0.0) for i in range(3000)])
+        connection.execute("COMMIT")
         connection.execute("ANALYZE")
         yield connection
 
@@ -300,7 +302,7 @@ def count_steps(path: Path) -> int:
     with closing(DatabaseFile(path=path).connect()) as connection:
         connection.execute("BEGIN IMMEDIATE")
         connection.set_progress_handler(step, 10)
-        assert len(sqlite.jobs.pop(connection, ["default"], 50, now=time.time(), lease=60.0)) == 50
+        assert len(_sqlite_jobs.pop(connection, ["default"], 50, now=time.time(), lease=60.0)) == 50
         connection.set_progress_handler(None, 0)
         connection.execute("ROLLBACK")
     return steps
@@ -317,9 +319,9 @@ async def test_what_is_given_back_keeps_its_place_and_what_is_released_goes_last
 
     await backend.release(
         [
-            sqlite.Releasing(c, counted=False),
-            sqlite.Releasing(a, counted=True),
-            sqlite.Releasing(b, counted=False),
+            Releasing(c, counted=False),
+            Releasing(a, counted=True),
+            Releasing(b, counted=False),
         ]
     )
     order = [reserved.id for reserved in await backend.pop(["default"], 10)]
@@ -396,13 +398,13 @@ async def test_a_connection_that_would_commit_by_itself_must_have_begun(queue: Q
 @pytest.mark.parametrize("other", [":memory:", "other.db"])
 async def test_a_connection_to_another_database_is_refused(queue: Queue, tmp_path: Path, other: str) -> None:
     name = other if other == ":memory:" else str(tmp_path / other)
-    with closing(sqlite3.connect(name)) as connection, pytest.raises(InvalidQueueArgument, match="jobs.db"):
+    with closing(sqlite3.connect(name)) as connection, pytest.raises(InvalidQueueArgument, match=r"jobs\.db"):
         await queue.push(Note("a"), connection=connection)
 
 
 @pytest.mark.rule("PUSH-8")
 async def test_what_is_no_connection_is_refused(queue: Queue) -> None:
-    with pytest.raises(InvalidQueueArgument, match="sqlite3.Connection"):
+    with pytest.raises(InvalidQueueArgument, match=r"sqlite3\.Connection"):
         await queue.push(Note("a"), connection=object())
 
 

@@ -330,34 +330,38 @@ async def test_closing_does_not_wait_for_a_lock(path: Path, other: sqlite3.Conne
 
 
 class HeldClock:
-    """A clock that stops whoever asks it, inside the transaction, until it is let go."""
+    """A clock that stops whoever asks it for the time, on the thread, from one call on until it is let go."""
 
     def __init__(self) -> None:
-        self.held = threading.Event()
-        self.free = threading.Event()
-        self.free.set()
+        self.is_held = threading.Event()
+        self._free = threading.Event()
+        self._free.set()
+        self._calls_left = 0
 
     def __call__(self) -> float:
-        self.held.set()
-        self.free.wait()
+        self._calls_left -= 1
+        if self._calls_left == 0:
+            self.is_held.set()
+            self._free.wait()
         return time.time()
 
+    def hold(self, at_call: int) -> None:
+        self._calls_left = at_call
+        self._free.clear()
 
+    def let_go(self) -> None:
+        self._free.set()
+
+
+# A pop asks for the time when it looks without the write lock, and again inside its transaction.
 @pytest.mark.rule("POP-6", "ATT-1")
-async def test_what_a_cancelled_pop_reserved_is_given_back(path: Path) -> None:
+@pytest.mark.parametrize("at_call", [1, 2])
+async def test_what_a_cancelled_pop_reserved_is_given_back(path: Path, at_call: int) -> None:
     clock = HeldClock()
     backend = backend_on(DatabaseFile(path=path), clock)
     await backend.open()
     await backend.push([message("a"), message("b")])
-    clock.free.clear()
-    clock.held.clear()
-    popping = asyncio.create_task(backend.pop(["default"], 10))
-    await eventually(clock.held.is_set)
-
-    popping.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await popping
-    clock.free.set()
+    await cancelled_pop(backend, clock, at_call)
 
     async def are_back() -> bool:
         return (await backend.stats("default")).ready == 2
@@ -368,19 +372,14 @@ async def test_what_a_cancelled_pop_reserved_is_given_back(path: Path) -> None:
     assert [(reserved.id, reserved.attempt) for reserved in again] == [("a", 1), ("b", 1)]
 
 
-@pytest.mark.rule("POP-6")
-async def test_closing_right_behind_a_cancelled_pop_still_gives_back(path: Path) -> None:
+@pytest.mark.rule("POP-6", "ATT-1")
+@pytest.mark.parametrize("at_call", [1, 2])
+async def test_closing_right_behind_a_cancelled_pop_still_gives_back(path: Path, at_call: int) -> None:
     clock = HeldClock()
     backend = backend_on(DatabaseFile(path=path), clock)
     await backend.open()
     await backend.push([message("a")])
-    clock.free.clear()
-    clock.held.clear()
-    popping = asyncio.create_task(backend.pop(["default"], 10))
-    await eventually(clock.held.is_set)
-    popping.cancel()
-    await asyncio.wait({popping})
-    clock.free.set()
+    await cancelled_pop(backend, clock, at_call)
     await backend.aclose()
 
     await backend.open()
@@ -388,6 +387,16 @@ async def test_closing_right_behind_a_cancelled_pop_still_gives_back(path: Path)
     await backend.aclose()
 
     assert [(reserved.id, reserved.attempt) for reserved in again] == [("a", 1)]
+
+
+async def cancelled_pop(backend: SQLiteBackend, clock: HeldClock, at_call: int) -> None:
+    clock.hold(at_call)
+    popping = asyncio.create_task(backend.pop(["default"], 10))
+    await eventually(clock.is_held.is_set)
+    popping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await popping
+    clock.let_go()
 
 
 async def test_a_waiting_pop_ends_when_the_store_closes(path: Path) -> None:

@@ -34,7 +34,7 @@ class Wild:
 async def test_a_hundred_deliveries_at_once_each_see_only_what_they_set_themselves(place: Place) -> None:
     queue, handlers = await place.queue(), Handlers()
     seen: list[tuple[str, str, str]] = []
-    chance = random.Random(7)  # noqa: S311 - spreads the steps, hides nothing
+    chance = random.Random(7)
 
     @handlers.on(Note)
     async def handle(note: Note) -> None:
@@ -184,7 +184,9 @@ async def test_a_handler_uses_every_tool_that_needs_its_own_task(place: Place) -
 
 @pytest.mark.rule("WORK-2", "WORK-3")
 @pytest.mark.parametrize("then", ["returns", "waits", "raises"])
-async def test_a_handler_that_cancels_its_own_task_harms_only_its_own_job(any_place: Place, then: str) -> None:
+async def test_a_handler_that_cancels_its_own_task_harms_only_its_own_job(
+    any_place: Place, then: str
+) -> None:
     queue, handlers, done = await any_place.queue(), Handlers(), []
 
     @handlers.on(Wild)
@@ -213,7 +215,7 @@ async def test_a_handler_that_cancels_its_own_task_harms_only_its_own_job(any_pl
 
 
 @pytest.mark.rule("WORK-2")
-async def test_a_cancellation_that_comes_late_from_a_handlers_friend_does_not_hit_its_successor(
+async def test_a_cancellation_that_comes_late_from_a_handlers_friend_costs_at_most_an_attempt(
     any_place: Place,
 ) -> None:
     """A watchdog of the application's own that cancels "the job's task" may well be too late."""
@@ -238,7 +240,7 @@ async def test_a_cancellation_that_comes_late_from_a_handlers_friend_does_not_hi
 
     await queue.push_many([Wild(1), Note("a"), Wild(3), Note("b"), Wild(0), Note("c")])
     async with running(Worker(queue, handlers, concurrency=1, max_attempts=2)) as task:
-        await eventually(lambda: done == ["a", "b", "c"])
+        await eventually(lambda: sorted(set(done)) == ["a", "b", "c"])
         await all_settled(queue)
         assert not task.done()
 

@@ -250,8 +250,7 @@ async def test_a_timeout_as_long_as_the_lease_gives_one_live_copy(any_place: Pla
 
     await queue.push(Note())
     workers = [
-        Worker(await any_place.queue(lease=LEASE), handlers, timeout=LEASE, max_attempts=3)
-        for _ in range(3)
+        Worker(await any_place.queue(lease=LEASE), handlers, timeout=LEASE, max_attempts=3) for _ in range(3)
     ]
     async with running(workers[0]), running(workers[1]), running(workers[2]):
         await all_settled(queue)

@@ -194,7 +194,11 @@ async def test_a_worker_that_stops_at_an_outage_lets_what_runs_end_first(memory:
 @pytest.mark.parametrize("call", ["run_one", "run_all"])
 @pytest.mark.parametrize(
     ("verb", "error", "raised"),
-    [("pop", Unreachable, ConnectionFailed), ("ack", Unreachable, ConnectionFailed), ("ack", CutOff, OutcomeUnknown)],
+    [
+        ("pop", Unreachable, ConnectionFailed),
+        ("ack", Unreachable, ConnectionFailed),
+        ("ack", CutOff, OutcomeUnknown),
+    ],
 )
 async def test_a_single_run_raises_what_the_store_raised(
     memory: Place, call: str, verb: str, error: type[Exception], raised: type[StoreError]
@@ -256,7 +260,9 @@ async def test_an_error_nobody_foresaw_is_waited_out_like_an_outage(memory: Plac
 
 
 @pytest.mark.rule("WORK-8")
-async def test_a_settlement_that_stays_unreachable_frees_its_slot_when_the_lease_is_over(memory: Place) -> None:
+async def test_a_settlement_that_stays_unreachable_frees_its_slot_when_the_lease_is_over(
+    memory: Place,
+) -> None:
     queue, store = await memory.broken(lease=0.5)
     done = Done()
     await queue.push(Note("a"))

@@ -197,7 +197,9 @@ async def test_a_function_scoped_dependency_that_fails_to_close_fails_the_attemp
 
 @pytest.mark.rule("WORK-9")
 @pytest.mark.parametrize("ending", ["raises", "times out", "is cancelled", "is lost"])
-async def test_a_scope_learns_how_its_handler_ended_and_rolls_back_once(any_place: Place, ending: str) -> None:
+async def test_a_scope_learns_how_its_handler_ended_and_rolls_back_once(
+    any_place: Place, ending: str
+) -> None:
     """Case O-30, part b."""
     queue, log, handlers = await any_place.queue(), [], Handlers()
     function, request = Transaction(log, "function"), Transaction(log, "request")
@@ -361,7 +363,9 @@ async def test_a_scope_whose_initializer_fails_still_closes_what_it_opened(place
     async def handle(_: Note) -> None: ...
 
     await queue.push(Note())
-    assert await Worker(queue, handlers, scope=AppScope(initializers=[opens, fails])).run_one() is Outcome.FAILED
+    assert (
+        await Worker(queue, handlers, scope=AppScope(initializers=[opens, fails])).run_one() is Outcome.FAILED
+    )
     assert log == ["closed"]
 
 

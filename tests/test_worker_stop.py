@@ -494,5 +494,3 @@ async def host() -> AsyncIterator[asyncio.TaskGroup]:
     with pytest.RaisesGroup(LookupError):
         async with asyncio.TaskGroup() as group:
             yield group
-
-

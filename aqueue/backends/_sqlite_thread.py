@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Protocol, TypeVar, cast
 
 from aqueue.backends._sqlite_session import Outcome, Session, Work, is_busy, pauses, verdict
-from aqueue.port import NotDispatched
+from aqueue.port import NotDispatched, Refused
 
 T = TypeVar("T")
 
@@ -128,13 +128,17 @@ class _Server:
     def run(self) -> None:
         """Serve until told to stop and nothing is left."""
         try:
-            while self._take_in(0 if self.stopping else self._watch.pause()) or not self.stopping:
+            while self._take_in(self._pause()) or not self.stopping:
                 self._serve_reads()
                 self._serve_writes()
                 self._watch.look()
         finally:
             self._session.close()
             self._tell(partial(_end, self._ended))
+
+    def _pause(self) -> float | None:
+        """Return how long to sleep until something comes: not at all if something came behind the lock."""
+        return 0 if self.stopping or self._reads or self._writes else self._watch.pause()
 
     def _take_in(self, pause: float | None) -> bool:
         """Take in everything that waits; with nothing there, wait up to `pause` seconds for something."""
@@ -185,7 +189,8 @@ class _Server:
         hopeless = [work for work in self._writes if not waits or self._session.is_hopeless(work)]
         for work in hopeless:
             self._writes.remove(work)
-        self._deliver([Outcome(work, None, verdict(NotDispatched, error)) for work in hopeless])
+        kind = NotDispatched if waits else Refused
+        self._deliver([Outcome(work, None, verdict(kind, error)) for work in hopeless])
 
     def _deliver(self, outcomes: Sequence[Outcome]) -> None:
         if outcomes:

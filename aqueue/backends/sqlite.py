@@ -114,10 +114,11 @@ class SQLiteBackend:
     async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
         """Reserve in list order in one transaction; what is due or expired is taken up first."""
         arrivals = self._arrivals.counts(queues)
-        sweep = await self._running().write(
+        thread = self._running()
+        sweep = await thread.write(
             lambda connection: self._sweep(connection, queues, limit),
             glance=lambda connection: self._glance(connection, queues),
-            undo=self._give_back,
+            undo=partial(self._give_back, thread),
         )
         if sweep.emptiness is not None:
             self._arrivals.found_empty(queues, arrivals, sweep.emptiness)
@@ -235,13 +236,12 @@ class SQLiteBackend:
         signature = self._watch.signature()
         return Emptiness(signature, jobs.next_time(connection, queues))
 
-    def _give_back(self, sweep: _Sweep) -> None:
+    def _give_back(self, thread: DatabaseThread, sweep: _Sweep) -> None:
         """Nobody took what this sweep reserved: the call was cancelled while it was committed (POP-6)."""
-        if self._thread is None or not sweep.reserved:
-            return
-        batch = [Releasing(item, counted=False) for item in sweep.reserved]
-        done = self._thread.post(lambda connection: jobs.release(connection, batch, self._clock()))
-        done.add_done_callback(lambda _: self._announce(sweep.reserved))
+        if sweep.reserved:
+            batch = [Releasing(item, counted=False) for item in sweep.reserved]
+            done = thread.post(lambda connection: jobs.release(connection, batch, self._clock()))
+            done.add_done_callback(lambda _: self._announce(sweep.reserved))
 
 
 def from_url(url: StoreURL, options: StoreOptions) -> SQLiteBackend:

@@ -17,6 +17,7 @@ from aqueue.worker import Worker
 
 _log = logging.getLogger("aqueue.cli")
 
+# Seconds. The promise is grace + 5 (STOP-1); the worker takes up to 4 of them for what won't be cancelled.
 _AFTER_GRACE = 4.8
 _CLOSING_THE_QUEUE = 3.0
 _CLOSING = 10.0
@@ -106,7 +107,7 @@ class Service:
 
     @property
     def _grace(self) -> float:
-        return self._worker._plan.grace if self._worker is not None and self._phase is Phase.RUNNING else 0.0
+        return self._worker.grace if self._worker is not None and self._phase is Phase.RUNNING else 0.0
 
     def _react(self) -> None:
         """Act on a signal in the loop, between two steps of everything else."""
@@ -157,7 +158,7 @@ def _log_start(worker: Worker) -> None:
     _log.info(
         "worker %s takes jobs from %s on %s (aqueue %s, %s)",
         worker.name,
-        ", ".join(worker._plan.queues) or "no queue",
+        ", ".join(worker.queues) or "no queue",
         worker.queue.capabilities.system,
         _version(),
         type(asyncio.get_running_loop()).__module__.partition(".")[0],

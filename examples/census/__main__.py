@@ -57,7 +57,7 @@ def _options() -> argparse.Namespace:
     )
     options = parser.parse_args()
     if (options.url or "").partition("://")[0] in _PRIVATE_TO_A_PROCESS:
-        parser.error("the workers are processes of their own, so the queue has to be one they can share")
+        parser.error("the worker has a process of its own: name a queue that both can reach")
     return options
 
 

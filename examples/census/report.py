@@ -75,11 +75,13 @@ def _commands(failed: Sequence[FailedJob], settings: Settings) -> Iterator[str]:
 
 
 def _option(url: str) -> str:
-    """Return the option that names the store; of a URL that may hold a password, only its scheme."""
-    scheme, _, path = url.partition("://")
-    if scheme != "sqlite":
-        return f" --url {scheme}://…"
-    return f" --url {shlex.quote(f'sqlite:///{_from_here(Path(path[1:]))}')}"
+    """Return the option that names the store, as seen from here and without a password."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        url = f"sqlite:///{_from_here(Path(rest[1:]))}"
+    elif "@" in rest:
+        url = f"{scheme}://…@{rest.rpartition('@')[2]}"
+    return f" --url {shlex.quote(url)}"
 
 
 def _from_here(path: Path) -> str:

@@ -34,6 +34,7 @@ async def work(settings: Settings) -> None:
 
 
 def _stop_with_driver(worker: Worker) -> None:
+    """Stop when standard input ends; what is being measured is still measured."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

@@ -1,4 +1,4 @@
-"""Where the tests of the command line work: a store that the environment names, and a directory with modules."""
+"""Where the tests of the command line work: a store that AQUEUE_URL names, and a directory for modules."""
 
 import sys
 from collections.abc import Iterator

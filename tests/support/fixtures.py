@@ -20,10 +20,12 @@ Wrap = Callable[[WholeBackend], Backend]
 class Place:
     """One test's own namespace in a store: `memory`, `sqlite`, or `coalesced`, memory that suspends."""
 
-    def __init__(self, kind: str, directory: Path) -> None:
+    def __init__(self, kind: str, directory: Path, *, options: str = "") -> None:
         self.kind = kind
         self._url = (
-            f"sqlite:///{directory / 'jobs.db'}" if kind == "sqlite" else f"memory://{uuid.uuid4().hex}"
+            f"sqlite:///{directory / 'jobs.db'}{options}"
+            if kind == "sqlite"
+            else f"memory://{uuid.uuid4().hex}"
         )
         self._opened: list[Queue] = []
 

@@ -73,7 +73,7 @@ def pages() -> list[Path]:
 
 def sections(page: Path) -> Iterator[Section]:
     """Yield a page's sections, in order."""
-    title, start, blocks = "", 1, list[Block]()
+    title, start, blocks = "", 0, list[Block]()
     lines = page.read_text(encoding="utf-8").splitlines()
     number, last_end = 0, -1
     while number < len(lines):
@@ -92,6 +92,7 @@ def sections(page: Path) -> Iterator[Section]:
 
 def run(section: Section) -> None:
     """Run a section's Python in the current directory; it may take over `__main__` and `sys.path`."""
+    assert section.python, f"nothing to run under {section.title!r}"
     program = types.ModuleType("__main__")
     program.__file__ = "program.py"
     sys.modules["__main__"] = program

@@ -1,8 +1,8 @@
 """What the PostgreSQL store keeps, and the numbered steps that make it.
 
 A ready job's `seq` is its place: jobs are handed out in its order, so a job that joins the end of its queue
-again is given a new number, and one given back uncounted keeps its own. Ready, delayed and leased jobs have an
-index each which holds nothing else, so that a pop costs the same however many jobs wait in the others
+again is given a new number, and one given back uncounted keeps its own. Ready, delayed and leased jobs have
+an index each which holds nothing else, so that a pop costs the same however many jobs wait in the others
 (POP-8). Times are seconds since 1970 by the server's clock, names compare byte by byte.
 """
 
@@ -25,17 +25,10 @@ class Names:
     schema: str = "public"
     table: str = "aqueue"
 
-    def fill(self, template: str) -> str:
-        """Return the statement with the quoted names in their places."""
-        return template.format(
-            schema=f'"{self.schema}"',
-            jobs=f'"{self.schema}"."{self.table}_jobs"',
-            failed=f'"{self.schema}"."{self.table}_failed"',
-            versions=f'"{self.schema}"."{self.table}_schema"',
-            places=f"'\"{self.schema}\".\"{self.table}_places\"'",
-            sequence=f'"{self.schema}"."{self.table}_places"',
-            prefix=self.table,
-        )
+    def fill(self, template: str, **parts: str) -> str:
+        """Return the statement with its parts, the quoted names and the server's clock in their places."""
+        names = self._quoted()
+        return template.format(**names, **{name: part.format(**names) for name, part in parts.items()})
 
     @property
     def channel(self) -> str:
@@ -49,6 +42,17 @@ class Names:
         digest = sha256(f"aqueue schema {self.schema}.{self.table}".encode()).digest()
         return int.from_bytes(digest[:8], "big", signed=True)
 
+    def _quoted(self) -> dict[str, str]:
+        return {
+            "now": "date_part('epoch', clock_timestamp())",
+            "schema": f'"{self.schema}"',
+            "jobs": f'"{self.schema}"."{self.table}_jobs"',
+            "failed": f'"{self.schema}"."{self.table}_failed"',
+            "versions": f'"{self.schema}"."{self.table}_schema"',
+            "places": f'"{self.schema}"."{self.table}_places"',
+            "prefix": self.table,
+        }
+
 
 def identifier(text: str) -> str:
     """Return a name fit for a schema or a table; it goes into statements, so anything unusual is refused."""
@@ -57,8 +61,10 @@ def identifier(text: str) -> str:
     return text
 
 
+SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema};"
+"""Needs the right to create schemas even where it exists, so it is taken only where it does not."""
+
 VERSIONS = """
-CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE IF NOT EXISTS {versions} (
     version integer PRIMARY KEY,
     at timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -67,9 +73,9 @@ CREATE TABLE IF NOT EXISTS {versions} (
 
 STEPS: tuple[str, ...] = (
     """
-CREATE SEQUENCE {sequence};
+CREATE SEQUENCE {places};
 CREATE TABLE {jobs} (
-    seq bigint NOT NULL DEFAULT nextval({places}),
+    seq bigint NOT NULL DEFAULT nextval('{places}'),
     queue text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
     payload bytea NOT NULL,
@@ -88,7 +94,7 @@ CREATE TABLE {jobs} (
     autovacuum_analyze_scale_factor = 0,
     autovacuum_analyze_threshold = 20000
 );
-ALTER SEQUENCE {sequence} OWNED BY {jobs}.seq;
+ALTER SEQUENCE {places} OWNED BY {jobs}.seq;
 CREATE INDEX "{prefix}_ready" ON {jobs} (queue, seq) WHERE state = 0;
 CREATE INDEX "{prefix}_delayed" ON {jobs} (queue, ready_at, seq) WHERE state = 1;
 CREATE INDEX "{prefix}_leased" ON {jobs} (queue, lease_until) WHERE state = 2;
@@ -123,6 +129,8 @@ VERSION = "SELECT coalesce(max(version), 0) FROM {versions}"
 
 TAKEN = "INSERT INTO {versions} (version) VALUES ({version});"
 
+HAS_SCHEMA = "SELECT to_regnamespace($1) IS NOT NULL"
+
 HAS_VERSIONS = "SELECT to_regclass($1) IS NOT NULL"
 
 
@@ -140,7 +148,11 @@ def script(names: Names, after: int = 0) -> str:
     """Return what `migrate` does from a version on, as text for people who apply it by hand."""
     if not 0 <= after <= len(STEPS):
         raise InvalidQueueArgument(f"there are schema versions 0 to {len(STEPS)}, not {after}")
-    parts = ["BEGIN;", f"SELECT pg_advisory_xact_lock({names.lock});", names.fill(VERSIONS).strip()]
+    parts = ["BEGIN;", f"SELECT pg_advisory_xact_lock({names.lock});"]
+    if after == 0 and names.schema != "public":
+        parts.append(names.fill(SCHEMA))
+    if after == 0:
+        parts.append(names.fill(VERSIONS).strip())
     for number, step in pending(after):
         parts += [
             f"-- step {number}",

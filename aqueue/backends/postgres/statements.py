@@ -9,14 +9,12 @@ from dataclasses import dataclass
 
 from aqueue.backends.postgres.schema import Names
 
-_NOW = "date_part('epoch', clock_timestamp())"
-
 # The sweep reads its clock once, makes due jobs ready, takes lost ones back, and reserves. All parts see the
 # same snapshot: what became ready in this sweep is handed out by the next, which its caller makes at once.
-# `found` probes the queues in list order and stops at the limit: a nested loop, each queue in the order of its
-# index, ahead of the mark first and, where asked, behind it.
+# `found` probes the queues in list order and stops at the limit: a nested loop, each queue in the order of
+# its index, ahead of the mark first and, where asked, behind it.
 _POP = """
-WITH clock AS MATERIALIZED (SELECT NOW AS now),
+WITH clock AS MATERIALIZED (SELECT {now} AS now),
 wanted AS MATERIALIZED (
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bool[])
         WITH ORDINALITY AS w (queue, mark, since, behind, place)
@@ -29,17 +27,18 @@ due AS MATERIALIZED (
     ) j
 ),
 promoted AS (
-    UPDATE {jobs} SET state = 0, seq = nextval({places}) FROM due WHERE {jobs}.ctid = due.at RETURNING 1
+    UPDATE {jobs} SET state = 0, seq = nextval('{places}') FROM due WHERE {jobs}.ctid = due.at RETURNING 1
 ),
 expired AS MATERIALIZED (
     SELECT j.at FROM wanted w CROSS JOIN LATERAL (
         SELECT ctid AS at FROM {jobs}
-        WHERE state = 2 AND queue = w.queue AND lease_until > w.since AND lease_until <= (SELECT now FROM clock)
+        WHERE state = 2 AND queue = w.queue
+            AND lease_until > w.since AND lease_until <= (SELECT now FROM clock)
         ORDER BY lease_until LIMIT 100 FOR UPDATE SKIP LOCKED
     ) j
 ),
 taken_back AS (
-    UPDATE {jobs} SET state = 0, seq = nextval({places}), ready_at = lease_until,
+    UPDATE {jobs} SET state = 0, seq = nextval('{places}'), ready_at = lease_until,
         attempts = attempts + 1, lost = lost + 1, token = NULL, lease_until = NULL
     FROM expired WHERE {jobs}.ctid = expired.at RETURNING 1
 ),
@@ -70,44 +69,45 @@ SELECT place, seq, id, payload, attempts + 1, lost, greatest(0, now - ready_at),
         SELECT ready_at FROM {jobs} WHERE state = 1 AND queue = w.queue AND ready_at > now
         ORDER BY ready_at LIMIT 1) j)
 FROM clock LEFT JOIN taken ON true ORDER BY place, seq
-""".replace("NOW", _NOW)
+"""
 
 # A due time within the longest pause is part of the news, so that whoever waits wakes for it.
 _NEWS = "SELECT pg_notify($1, queue || CASE WHEN min(due) > 0 THEN ' ' || min(due) ELSE '' END)"
 _NEWS_OF = "GROUP BY queue HAVING min(due) < 1"
 
-_PUSH = f"""
+_PUSH = """
 WITH stored AS (
-    INSERT INTO {{jobs}} (queue, id, payload, state, ready_at)
-    SELECT queue, id, payload, CASE WHEN delay > 0 THEN 1 ELSE 0 END, {_NOW} + delay
+    INSERT INTO {jobs} (queue, id, payload, state, ready_at)
+    SELECT queue, id, payload, CASE WHEN delay > 0 THEN 1 ELSE 0 END, {now} + delay
     FROM unnest($2::text[], $3::text[], $4::bytea[], $5::float8[])
         WITH ORDINALITY AS g (queue, id, payload, delay, place)
     ORDER BY place
     ON CONFLICT (queue, id) DO NOTHING
-    RETURNING queue, CASE state WHEN 0 THEN 0 ELSE ready_at - {_NOW} END AS due
+    RETURNING queue, CASE state WHEN 0 THEN 0 ELSE ready_at - {now} END AS due
 )
-{_NEWS} FROM stored {_NEWS_OF}
+{news} FROM stored {news_of}
 """
 
-_HELD = """
-    FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (queue, id, token, place)
-    WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token
-"""
-
-_ACK = f"""
-DELETE FROM {{jobs}} j
-USING {_HELD.strip().removeprefix("FROM ")}
+_ACK = """
+DELETE FROM {jobs} j
+USING unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (queue, id, token, place)
+WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token
 RETURNING g.place
 """
 
-_EXTEND = f"UPDATE {{jobs}} j SET lease_until = {_NOW} + $4 {_HELD} RETURNING g.place"
+_EXTEND = """
+UPDATE {jobs} j SET lease_until = {now} + $4
+FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (queue, id, token, place)
+WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token
+RETURNING g.place
+"""
 
-_RELEASE = f"""
+_RELEASE = """
 WITH put_back AS (
-    UPDATE {{jobs}} j SET
+    UPDATE {jobs} j SET
         state = CASE WHEN g.delay > 0 THEN 1 ELSE 0 END,
-        seq = CASE WHEN g.counted OR g.delay > 0 THEN nextval({{places}}) ELSE j.seq END,
-        ready_at = CASE WHEN g.counted OR g.delay > 0 THEN {_NOW} + g.delay ELSE j.ready_at END,
+        seq = CASE WHEN g.counted OR g.delay > 0 THEN nextval('{places}') ELSE j.seq END,
+        ready_at = CASE WHEN g.counted OR g.delay > 0 THEN {now} + g.delay ELSE j.ready_at END,
         attempts = attempts + CASE WHEN g.counted THEN 1 ELSE 0 END,
         lost = CASE WHEN g.counted THEN 0 ELSE lost END,
         token = NULL, lease_until = NULL
@@ -115,7 +115,7 @@ WITH put_back AS (
         WITH ORDINALITY AS g (queue, id, token, delay, counted, place)
     WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token
     RETURNING g.place, j.queue, j.seq, g.delay AS due
-), news AS ({_NEWS} FROM put_back {_NEWS_OF})
+), news AS ({news} FROM put_back {news_of})
 SELECT place, seq, (SELECT count(*) FROM news) FROM put_back
 """
 
@@ -125,32 +125,32 @@ WHERE state = 2 AND queue = ANY($1::text[]) AND token = $2
 RETURNING queue, seq
 """
 
-_LOOK = f"""
-WITH clock AS MATERIALIZED (SELECT {_NOW} AS now), wanted AS MATERIALIZED (SELECT unnest($1::text[]) AS queue)
+_LOOK = """
+WITH clock AS MATERIALIZED (SELECT {now} AS now), wanted AS MATERIALIZED (SELECT unnest($1::text[]) AS queue)
 SELECT EXISTS (
         SELECT 1 FROM wanted w CROSS JOIN LATERAL (
-            SELECT 1 FROM {{jobs}} WHERE state = 0 AND queue = w.queue LIMIT 1) j),
+            SELECT 1 FROM {jobs} WHERE state = 0 AND queue = w.queue LIMIT 1) j),
     (SELECT min(j.ready_at) FROM wanted w CROSS JOIN LATERAL (
-        SELECT ready_at FROM {{jobs}} WHERE state = 1 AND queue = w.queue ORDER BY ready_at LIMIT 1) j) - now,
+        SELECT ready_at FROM {jobs} WHERE state = 1 AND queue = w.queue ORDER BY ready_at LIMIT 1) j) - now,
     (SELECT min(j.lease_until) FROM wanted w CROSS JOIN LATERAL (
-        SELECT lease_until FROM {{jobs}}
+        SELECT lease_until FROM {jobs}
         WHERE state = 2 AND queue = w.queue ORDER BY lease_until LIMIT 1) j) - now
 FROM clock
 """
 
-_STATS = f"""
-WITH clock AS MATERIALIZED (SELECT {_NOW} AS now)
-SELECT (SELECT count(*) FROM {{jobs}} WHERE state = 0 AND queue = $1),
-    (SELECT count(*) FROM {{jobs}} WHERE state = 1 AND queue = $1),
-    (SELECT count(*) FROM {{jobs}} WHERE state = 1 AND queue = $1 AND ready_at <= (SELECT now FROM clock)),
-    (SELECT count(*) FROM {{jobs}} WHERE state = 2 AND queue = $1),
-    (SELECT count(*) FROM {{jobs}} WHERE state = 2 AND queue = $1 AND lease_until <= (SELECT now FROM clock)),
-    (SELECT count(*) FROM {{failed}} WHERE queue = $1),
+_STATS = """
+WITH clock AS MATERIALIZED (SELECT {now} AS now)
+SELECT (SELECT count(*) FROM {jobs} WHERE state = 0 AND queue = $1),
+    (SELECT count(*) FROM {jobs} WHERE state = 1 AND queue = $1),
+    (SELECT count(*) FROM {jobs} WHERE state = 1 AND queue = $1 AND ready_at <= (SELECT now FROM clock)),
+    (SELECT count(*) FROM {jobs} WHERE state = 2 AND queue = $1),
+    (SELECT count(*) FROM {jobs} WHERE state = 2 AND queue = $1 AND lease_until <= (SELECT now FROM clock)),
+    (SELECT count(*) FROM {failed} WHERE queue = $1),
     now - least(
-        (SELECT ready_at FROM {{jobs}} WHERE state = 0 AND queue = $1 ORDER BY seq LIMIT 1),
-        (SELECT ready_at FROM {{jobs}} WHERE state = 1 AND queue = $1 AND ready_at <= (SELECT now FROM clock)
+        (SELECT ready_at FROM {jobs} WHERE state = 0 AND queue = $1 ORDER BY seq LIMIT 1),
+        (SELECT ready_at FROM {jobs} WHERE state = 1 AND queue = $1 AND ready_at <= (SELECT now FROM clock)
             ORDER BY ready_at LIMIT 1),
-        (SELECT lease_until FROM {{jobs}}
+        (SELECT lease_until FROM {jobs}
             WHERE state = 2 AND queue = $1 AND lease_until <= (SELECT now FROM clock)
             ORDER BY lease_until LIMIT 1))
 FROM clock
@@ -162,8 +162,8 @@ delayed AS (DELETE FROM {jobs} WHERE state = 1 AND queue = $1 RETURNING 1)
 SELECT (SELECT count(*) FROM ready) + (SELECT count(*) FROM delayed)
 """
 
-_BROWSE = f"""
-SELECT id, queue, payload, greatest(0, ready_at - {_NOW}) FROM {{jobs}}
+_BROWSE = """
+SELECT id, queue, payload, greatest(0, ready_at - {now}) FROM {jobs}
 WHERE queue = $1 AND id > $2 ORDER BY id LIMIT $3
 """
 
@@ -189,12 +189,13 @@ class JobStatements:
 
 def job_statements(names: Names) -> JobStatements:
     """Return the statements with the names in their places."""
+    news = {"news": _NEWS, "news_of": _NEWS_OF}
     return JobStatements(
-        push=names.fill(_PUSH),
+        push=names.fill(_PUSH, **news),
         pop=names.fill(_POP),
         ack=names.fill(_ACK),
         extend=names.fill(_EXTEND),
-        release=names.fill(_RELEASE),
+        release=names.fill(_RELEASE, **news),
         give_back=names.fill(_GIVE_BACK),
         look=names.fill(_LOOK),
         stats=names.fill(_STATS),

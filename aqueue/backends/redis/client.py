@@ -1,4 +1,4 @@
-"""How a script reaches the server that holds its keys: sent once, and again only where it certainly was not run.
+"""How a script reaches the server that holds its keys: sent again only where it certainly was not run.
 
 NOSCRIPT, a redirect and a slot on the move are refusals, and so is a command that never left: each is
 followed here. Everything else is the caller's to know, and nothing is ever sent twice that may have run.

@@ -66,10 +66,12 @@ class Cluster:
 
     def is_passing(self, error: driver.RedisError) -> bool:
         """A slot on the move, a failover or a restart is over in a while; the map may be another then."""
-        if not isinstance(error, _PASSING):
-            return False
-        self._is_doubtful = self._is_doubtful or not isinstance(error, driver.TryAgainError)
-        return True
+        is_passing = isinstance(error, _PASSING)
+        if isinstance(error, driver.ConnectionError) or (
+            is_passing and not isinstance(error, driver.TryAgainError)
+        ):
+            self._is_doubtful = True
+        return is_passing
 
     async def address(self) -> Address:
         """Return any node of the map: what is published on one is heard on all."""
@@ -120,7 +122,7 @@ class Cluster:
 
 
 def slots_from(reply: Reply, asked: Address) -> dict[int, Address]:
-    """Return each slot's primary from a CLUSTER SLOTS reply; a node that knows no name of its own is `asked`."""
+    """Return each slot's primary from a CLUSTER SLOTS reply; a node without a name of its own is `asked`."""
     slots: dict[int, Address] = {}
     assert isinstance(reply, list)
     for first, last, primary, *_ in reply:

@@ -59,9 +59,7 @@ class Identity:
         commands: list[tuple[Argument, ...]] = []
         if self.password is not None:
             commands.append(
-                ("AUTH", self.password)
-                if self.username is None
-                else ("AUTH", self.username, self.password)
+                ("AUTH", self.password) if self.username is None else ("AUTH", self.username, self.password)
             )
         if self.database:
             commands.append(("SELECT", self.database))

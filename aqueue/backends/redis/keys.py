@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from redis.crc import key_slot
+
 
 class QueueKeys(NamedTuple):
     """The keys of one queue.
@@ -13,6 +15,7 @@ class QueueKeys(NamedTuple):
     * `counts`: a hash of `attempts:lost` by id, for the few jobs that have any
     * `failed`, `failed_order`, `failed_names`: the failed jobs, see `lua/records.lua`
     * `channel`: where arrivals on an empty queue are announced
+    * `scratch`: three keys that exist only while a script runs
     """
 
     pending: bytes
@@ -25,6 +28,7 @@ class QueueKeys(NamedTuple):
     failed_names: bytes
     channel: bytes
     scratch: tuple[bytes, bytes, bytes]
+    slot: int
 
 
 class KeySpace:
@@ -59,4 +63,10 @@ def _made(stem: str) -> QueueKeys:
         failed_names=key("failed-names"),
         channel=key("arrivals"),
         scratch=(key("clearing-jobs"), key("clearing-counts"), key("clearing-old")),
+        slot=slot_of(key("pending")),
     )
+
+
+def slot_of(key: bytes) -> int:
+    """Return the slot of a cluster that the key lives in."""
+    return key_slot(key)

@@ -31,13 +31,18 @@ class Unsent(Exception):
 
 def packed(command: Sequence[Argument]) -> bytes:
     """Return a command as it travels."""
-    return cast("bytes", hiredis.pack_command(tuple(command)))  # type: ignore[no-untyped-call, arg-type]  # its stub types a tuple of one
+    return cast("bytes", hiredis.pack_command(tuple(command)))  # type: ignore[arg-type]  # its stub says: one argument
 
 
 class Link(asyncio.Protocol):
-    """A connection in use. `on_push` is given what comes unasked, which is what a subscriber waits for."""
+    """A connection in use. `on_push` is given what comes unasked, which is what a subscriber waits for.
+
+    `closed` is done once the connection is gone; `last_heard` is the loop's time when something last came.
+    """
 
     def __init__(self, on_push: Callable[[Reply], None] | None = None) -> None:
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.last_heard = 0.0
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(replyError=error_from, notEnoughData=_NOTHING_YET)
         self._on_push = on_push
@@ -47,8 +52,6 @@ class Link(asyncio.Protocol):
         self._unanswered: deque[Pending] = deque()
         self._is_flush_due = False
         self._is_paused = False
-        self._last_heard = 0.0
-        self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def is_open(self) -> bool:
@@ -88,18 +91,18 @@ class Link(asyncio.Protocol):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await asyncio.shield(self.closed)
-        self._transport.abort()
+        self.abort()
 
     # What follows is called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)
-        self._last_heard = self._loop.time()
+        self.last_heard = self._loop.time()
 
     def data_received(self, data: bytes) -> None:
         """Hand each complete reply to the caller whose turn it is."""
-        self._last_heard = self._loop.time()
+        self.last_heard = self._loop.time()
         self._reader.feed(data)
         try:
             while (reply := self._reader.gets()) is not _NOTHING_YET:
@@ -143,7 +146,7 @@ class Link(asyncio.Protocol):
         if self._is_flush_due:
             return
         self._is_flush_due = True
-        if not self._unanswered and self._loop.time() - self._last_heard > _IDLE:
+        if not self._unanswered and self._loop.time() - self.last_heard > _IDLE:
             # One more turn of the loop, in which it would notice that the server has hung up: then nothing
             # was sent, and the caller can have another connection.
             self._loop.call_soon(self._loop.call_soon, self._flush)

@@ -1,0 +1,268 @@
+"""The port over PostgreSQL: each verb one statement, which commits by itself, on a connection of our own."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from secrets import randbits
+from typing import TypeVar
+
+import asyncpg
+
+from aqueue.backends.postgres import failed, jobs, migration
+from aqueue.backends.postgres.address import Address
+from aqueue.backends.postgres.arrivals import Arrivals
+from aqueue.backends.postgres.failed_statements import failed_statements
+from aqueue.backends.postgres.lanes import Lanes
+from aqueue.backends.postgres.listener import Listener
+from aqueue.backends.postgres.marks import Marks
+from aqueue.backends.postgres.statements import PLACE, job_statements
+from aqueue.backends.postgres.troubles import FAULTS
+from aqueue.backends.postgres.within import Callers
+from aqueue.port import (
+    Answer,
+    Capabilities,
+    FailedRecord,
+    Failing,
+    Message,
+    NotDispatched,
+    Position,
+    QueueStats,
+    Releasing,
+    Reserved,
+)
+
+_LANES = 4
+_UNCLAIMED = 16
+_FIRST = Position(float("-inf"), "")
+
+T = TypeVar("T")
+Rows = list[asyncpg.Record]
+
+
+class PostgresBackend:
+    """Jobs in one table of a database that other processes, and the application's transactions, share."""
+
+    capabilities = Capabilities(system="postgresql")
+    faults = FAULTS
+
+    def __init__(self, address: Address, *, lease: float) -> None:
+        self._address = address
+        self._lease = lease
+        self._sql = job_statements(address.names)
+        self._failed_sql = failed_statements(address.names)
+        self._channel = address.names.channel
+        self._arrivals = Arrivals()
+        self._marks = Marks()
+        self._callers = Callers(self._place)
+        self._unclaimed: deque[tuple[Sequence[str], int]] = deque(maxlen=_UNCLAIMED)
+        self._lanes: Lanes | None = None
+        self._listener: Listener | None = None
+
+    async def open(self) -> None:
+        """Connect once, to know that it can be done, and refuse a schema that a newer aqueue has made."""
+        if self._lanes is None:
+            lanes = self._lanes = Lanes(self._address.connect, _LANES)
+            self._listener = Listener(self._address.connect, self._channel, self._arrivals, lanes.holds)
+        await self._run(lambda connection: migration.version(connection, self._address.names))
+
+    async def aclose(self) -> None:
+        """Close every connection; idempotent."""
+        lanes, self._lanes = self._lanes, None
+        listener, self._listener = self._listener, None
+        self._arrivals.announce_all()
+        if listener is not None:
+            await listener.aclose()
+        if lanes is not None:
+            await lanes.aclose()
+
+    async def migrate(self) -> None:
+        """Create or upgrade the tables in one transaction; safe to repeat, and side by side."""
+        await self._run(lambda connection: migration.migrate(connection, self._address.names))
+
+    async def push(self, batch: Sequence[Message]) -> Sequence[None]:
+        """Insert the batch and announce it, in one statement (PUSH-3, PUSH-10)."""
+        await self._fetch(self._sql.push, self._channel, *jobs.pushed(batch))
+        for queue, due_in in {message.queue: message.delay for message in batch}.items():
+            self._arrivals.announce(queue, due_in)
+        return [None] * len(batch)
+
+    async def push_within(self, connection: object, batch: Sequence[Message]) -> None:
+        """Insert and announce the batch in the caller's transaction; workers see it once committed (PUSH-8)."""
+        transaction = await self._callers.usable(connection)
+        await transaction.fetch(self._sql.push, self._channel, *jobs.pushed(batch))
+
+    async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
+        """Reserve in list order; what is due or was lost becomes ready first (DELAY-1, LEASE-2)."""
+        await self._reclaim()
+        counts = self._arrivals.counts(queues)
+        sweep = await self._sweep(queues, limit)
+        taken = sweep.reserved
+        if sweep.moved and len(taken) < limit:
+            try:
+                sweep = await self._sweep(queues, limit - len(taken))
+            except Exception:
+                if not taken:  # else what was taken first must reach its worker
+                    raise
+            else:
+                taken = sorted(taken + sweep.reserved, key=lambda item: queues.index(item.queue))
+        if not taken:
+            self._arrivals.found_empty(queues, counts, sweep.due_in)
+        return taken
+
+    async def wait(self, queues: Sequence[str], seconds: float) -> None:
+        """Return at an arrival, at the next due time, or after `seconds`."""
+        if self._listener is not None and not self._address.pgbouncer:
+            self._listener.start()
+        due_in = self._arrivals.due_in(queues)
+        if due_in is None:
+            due_in = await self._look(queues)
+        await self._arrivals.wait(queues, min(seconds, due_in))
+
+    async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
+        """Delete each job that its delivery still holds."""
+        settling = jobs.settling(batch, jobs.itself)
+        rows = await self._fetch(self._sql.ack, *settling.arrays)
+        return settling.answers([row[0] for row in rows])
+
+    async def release(self, batch: Sequence[Releasing]) -> Sequence[Answer]:
+        """Put each job back, an uncounted give-back to where it was in its queue (REL-1)."""
+        settling = jobs.settling(batch, lambda item: item.reserved)
+        further = jobs.released(batch, settling.order)
+        rows = await self._fetch(self._sql.release, self._channel, *settling.arrays, *further)
+        for place, seq, _ in rows:
+            item = batch[settling.order[place - 1]]
+            self._put_back(item.reserved.queue, seq, item.delay)
+        return settling.answers([row[0] for row in rows])
+
+    async def fail(self, batch: Sequence[Failing]) -> Sequence[Answer]:
+        """Swap each job that its delivery still holds for its failed record, in one statement (FAIL-1)."""
+        settling = jobs.settling(batch, lambda item: item.reserved)
+        records = failed.arrays([batch[index].record for index in settling.order])
+        rows = await self._fetch(self._failed_sql.fail, *records, *settling.arrays)
+        return settling.answers([row[0] for row in rows])
+
+    async def extend(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
+        """Start each lease that its delivery still holds anew (LEASE-3)."""
+        settling = jobs.settling(batch, jobs.itself)
+        rows = await self._fetch(self._sql.extend, *settling.arrays, self._lease)
+        return settling.answers([row[0] for row in rows])
+
+    async def stats(self, queue: str) -> QueueStats:
+        """Count the queue's jobs by state; takes time with their number."""
+        [row] = await self._fetch(self._sql.stats, queue)
+        return jobs.stats(row)
+
+    async def clear(self, queue: str) -> int:
+        """Delete what nobody holds, in one statement (CLEAR-1)."""
+        [row] = await self._fetch(self._sql.clear, queue)
+        return int(row[0])
+
+    async def browse(self, queue: str, *, after: str | None, limit: int) -> Sequence[Message]:
+        """Return a page of the queue's jobs in the order of their ids."""
+        rows = await self._fetch(self._sql.browse, queue, after or "", limit)
+        return [Message(id, queue, payload, delay) for id, queue, payload, delay in rows]
+
+    async def keep(self, batch: Sequence[FailedRecord]) -> None:
+        """Store each record once."""
+        await self._fetch(self._failed_sql.keep, *failed.arrays(failed.distinct(batch)))
+
+    async def failed_page(
+        self, *, queue: str | None, job: str | None, after: Position | None, limit: int
+    ) -> Sequence[FailedRecord]:
+        """List from a position on, oldest first, each filter in an index of its own."""
+        statement = self._failed_sql.pages[queue is not None, job is not None]
+        rows = await self._fetch(statement, queue, job, *(after or _FIRST), limit)
+        return [failed.record(row) for row in rows]
+
+    async def failed_get(self, id: str) -> FailedRecord | None:
+        """Find the oldest record of a job."""
+        rows = await self._fetch(self._failed_sql.get, id)
+        return failed.record(rows[0]) if rows else None
+
+    async def failed_count(self, *, queue: str | None, job: str | None) -> int:
+        """Count the records."""
+        statement = self._failed_sql.counts[queue is not None, job is not None]
+        [row] = await self._fetch(statement, queue, job)
+        return int(row[0])
+
+    async def failed_retry(self, record: FailedRecord, message: Message) -> bool:
+        """Swap the record for a waiting job in one statement (FAIL-2)."""
+        [row] = await self._fetch(
+            self._failed_sql.retry,
+            record.id,
+            record.queue,
+            record.failed_at,
+            record.delivery,
+            message.queue,
+            message.id,
+            message.payload,
+            self._channel,
+        )
+        self._arrivals.announce(message.queue)
+        return bool(row[0])
+
+    async def failed_discard(self, record: FailedRecord) -> bool:
+        """Delete the record."""
+        statement = self._failed_sql.discard
+        return bool(await self._fetch(statement, record.id, record.queue, record.failed_at, record.delivery))
+
+    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+        """Delete the oldest records past the age or beyond the count, in one bounded statement."""
+        return len(await self._fetch(self._failed_sql.purge, older_than, keep, limit))
+
+    async def _sweep(self, queues: Sequence[str], limit: int) -> jobs.Sweep:
+        """Make one sweep. If its reply is lost, what it may have reserved is given back before the next."""
+        loop = asyncio.get_running_loop()
+        start = self._marks.start(queues, loop.time())
+        token = randbits(63)
+        arguments = jobs.sweep_arguments(queues, start, limit, token, self._lease)
+
+        async def call(connection: asyncpg.Connection) -> jobs.Sweep:
+            began = loop.time()
+            try:
+                rows = await connection.fetch(self._sql.pop, *arguments)
+            except BaseException:
+                self._unclaimed.append((queues, token))
+                raise
+            return jobs.sweep(rows, queues, limit, token, (began, loop.time()))
+
+        sweep = await self._run(call)
+        self._marks.swept(queues, start, sweep.swept)
+        return sweep
+
+    async def _reclaim(self) -> None:
+        """Give back what sweeps reserved whose replies were lost: nobody else knows that nobody has it."""
+        while self._unclaimed:
+            lost = self._unclaimed.popleft()
+            try:
+                rows = await self._fetch(self._sql.give_back, *lost)
+            except BaseException:
+                self._unclaimed.append(lost)
+                raise
+            for queue, seq in rows:
+                self._put_back(queue, seq, 0)
+
+    def _put_back(self, queue: str, seq: int, due_in: float) -> None:
+        self._marks.returned(queue, seq)
+        self._arrivals.announce(queue, due_in)
+
+    async def _look(self, queues: Sequence[str]) -> float:
+        """Return in how many seconds something falls due or a lease runs out; 0 for what is ready."""
+        counts = self._arrivals.counts(queues)
+        [(is_ready, due_in, expires_in)] = await self._fetch(self._sql.look, list(queues))
+        if is_ready:
+            return 0.0
+        soonest = min((at for at in (due_in, expires_in) if at is not None), default=None)
+        self._arrivals.found_empty(queues, counts, soonest)
+        return float("inf") if soonest is None else max(0.0, soonest)
+
+    async def _place(self) -> str:
+        return str((await self._fetch(PLACE))[0][0])
+
+    async def _fetch(self, statement: str, *arguments: object) -> Rows:
+        return await self._run(lambda connection: connection.fetch(statement, *arguments))
+
+    async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        if self._lanes is None:
+            raise NotDispatched("the database is not open")
+        return await self._lanes.run(call)
