@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from aqueue.errors import OutcomeUnknown
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -18,6 +20,7 @@ class Coalescer(Generic[Item, Result]):
     """Sends items in bounded batches, one batch at a time, in the order they were submitted.
 
     `send` answers with one result or exception per item; what it raises reaches every item of the batch.
+    With `withdraws=False` an item is sent even if nobody waits for its answer any more.
     """
 
     def __init__(
@@ -27,18 +30,21 @@ class Coalescer(Generic[Item, Result]):
         max_items: int,
         max_weight: int,
         weigh: Callable[[Item], int],
+        withdraws: bool = True,
     ) -> None:
         self._send = send
         self._max_items = max_items
         self._max_weight = max_weight
         self._weigh = weigh
+        self._withdraws = withdraws
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._flight: asyncio.Task[None] | None = None
 
     def submit(self, item: Item) -> "asyncio.Future[Result]":
         """Queue the item and return the future of its result.
 
-        Cancelling the future before its batch is sent withdraws the item; afterwards it changes nothing.
+        Cancelling the future before its batch is sent withdraws the item, where items can be withdrawn;
+        afterwards it changes nothing.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
@@ -65,16 +71,19 @@ class Coalescer(Generic[Item, Result]):
 
     async def _results(self, items: Sequence[Item]) -> Sequence[Result | Exception]:
         try:
-            return await self._send(items)
+            results = await self._send(items)
         except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to those who wait for it
             return [error] * len(items)
+        if len(results) != len(items):
+            return [OutcomeUnknown("the backend did not answer for each item")] * len(items)
+        return results
 
     def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
         weight = 0
         while self._waiting and len(batch) < self._max_items:
             item, future = self._waiting[0]
-            if future.cancelled():
+            if self._withdraws and future.cancelled():
                 self._waiting.popleft()
                 continue
             weight += self._weigh(item)

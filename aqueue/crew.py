@@ -112,7 +112,12 @@ class Crew:
     async def _rest(self) -> None:
         waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._resting.append(waker)
-        await waker
+        try:
+            await waker
+        except asyncio.CancelledError:  # perhaps the late work of a handler that is long gone
+            if self._is_ending():
+                raise
+            await forget_cancellation(asyncio.current_task())
 
     async def _changed(self) -> None:
         self._change = asyncio.get_running_loop().create_future()

@@ -115,6 +115,7 @@ class Queue:
         if not self._is_open:
             return
         self._is_open = False
+        await asyncio.sleep(0)  # a pop that was just cancelled gets its turn to give back what it took
         with contextlib.suppress(TimeoutError):  # a store that no longer answers keeps nobody from leaving
             async with asyncio.timeout(self._call_timeout):
                 await self._pusher.drain()

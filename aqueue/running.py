@@ -93,9 +93,9 @@ class Run:
             await forget_cancellation(self.task)
 
 
-async def forget_cancellation(task: "asyncio.Task[Any]") -> None:
+async def forget_cancellation(task: "asyncio.Task[Any] | None") -> None:
     """Take back every request to cancel the current task, and absorb the one that may still be on its way."""
-    while task.cancelling():
+    while task is not None and task.cancelling():
         task.uncancel()
     with anyio.CancelScope(shield=True), contextlib.suppress(asyncio.CancelledError):
         await asyncio.sleep(0)

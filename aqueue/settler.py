@@ -127,6 +127,7 @@ class _Lane(Generic[Item]):
             max_items=store.capabilities.max_batch,
             max_weight=store.capabilities.max_batch_bytes,
             weigh=weigh,
+            withdraws=False,  # a job that is done stays done, even if its worker is cancelled just now
         )
 
     def settle(self, item: Item) -> Awaitable[Answer]:

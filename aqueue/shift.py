@@ -181,7 +181,7 @@ class Shift:
         elif isinstance(error, StoreError):
             self._outages.failed(error)
         else:
-            log_quietly(logging.ERROR, "a delivery could not be settled: %r", error)
+            log_quietly(logging.ERROR, "nobody saw how a delivery was settled: %r", error)
 
     def _give_up(self, error: BaseException) -> None:
         self._fatal = self._fatal or error

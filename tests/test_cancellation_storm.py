@@ -1,6 +1,7 @@
 """Ten thousand cancellations at any moment: no job lost or doubled, nothing broken, nothing left behind."""
 
 import asyncio
+import logging
 import os
 import random
 from collections import Counter
@@ -30,7 +31,7 @@ async def test_no_cancellation_loses_or_doubles_a_job_or_breaks_or_leaves_anythi
     kind: str, tmp_path: Path
 ) -> None:
     seed = int(os.environ.get("AQUEUE_STORM_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"storm on {kind}: AQUEUE_STORM_SEED={seed}")
+    logging.getLogger(__name__).warning("storm on %s: AQUEUE_STORM_SEED=%d", kind, seed)
     place = Place(kind, tmp_path, options="?synchronous=normal")
     queue = await place.queue(lease=600)
     await queue.stats()
@@ -85,7 +86,7 @@ class Storm:
             await asyncio.sleep(0)
 
     async def let_go(self) -> None:
-        """Settle whatever callers still hold: a delivery with an owner is no loss, however it was cancelled."""
+        """Settle whatever callers still hold: a delivery that has an owner is not lost."""
         held, self._held = self._held, []
         for delivery in held:
             try:
@@ -220,8 +221,7 @@ class Storm:
     async def _drain(self) -> list[int]:
         numbers: list[int] = []
         while batch := await self._queue.pop_now(500, queues=QUEUES):
-            for delivery in batch:
-                numbers.append(number_of(delivery))
+            numbers += [number_of(delivery) for delivery in batch]
             await asyncio.gather(*[self._queue.ack(delivery) for delivery in batch])
         return numbers
 

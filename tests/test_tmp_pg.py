@@ -1,12 +1,9 @@
 import sys, pytest, os, uuid
-sys.path.insert(0,'/work/main/tests')
-pytest.register_assert_rewrite("aqueue.testing.contract")
+from servers import postgres, pgbouncer
 from aqueue.testing.contract import Check, Harness, all_checks
-URL=os.environ.get('U','postgresql://root@127.0.0.1:5432/test')
-X=os.environ.get('X','')
 @pytest.mark.parametrize("check", all_checks(), ids=lambda c:c.id)
 async def test_x(check):
-    h=Harness(f"{URL}?table=t{uuid.uuid4().hex[:12]}{X}")
+    h=Harness(postgres.fresh_url() if not os.environ.get('B') else postgres.fresh_url(pgbouncer.url())+'&pgbouncer=true')
     try:
         await check(h)
     finally:

@@ -1,4 +1,4 @@
-"""Each delivery runs in a context of its own, and nothing of it reaches a neighbour or a successor (WORK-2)."""
+"""Each delivery runs in a context of its own; nothing of it reaches a neighbour or a successor (WORK-2)."""
 
 import asyncio
 import contextvars

@@ -1,4 +1,4 @@
-"""The scope of a delivery: what it gives, when it closes, and that a failing closing decides nothing (WORK-9)."""
+"""A delivery's scope: what it gives, when it closes, and that failing to close decides nothing (WORK-9)."""
 
 import asyncio
 import logging
@@ -68,7 +68,8 @@ class Transaction:
 
 @pytest.mark.rule("SCOPE-1")
 async def test_handlers_get_values_by_type_and_what_initializers_add_for_their_delivery(place: Place) -> None:
-    seen, mailer, given = Seen(), Mailer(), []
+    seen, mailer = Seen(), Mailer()
+    given: list[object] = []
     queue = await place.queue(tracer_provider=seen.tracer_provider, meter_provider=seen.meter_provider)
     handlers = Handlers()
 
@@ -94,7 +95,8 @@ async def test_handlers_get_values_by_type_and_what_initializers_add_for_their_d
 
 @pytest.mark.rule("SCOPE-1")
 async def test_a_class_handler_is_built_for_each_delivery_and_fed_from_the_scope(place: Place) -> None:
-    queue, handlers, built = await place.queue(), Handlers(), []
+    queue, handlers = await place.queue(), Handlers()
+    built: list[tuple[Any, ...]] = []
 
     class Sends:
         def __init__(self, mailer: Mailer, tenant: Annotated[str, Depends(lambda: "acme")]) -> None:
@@ -139,7 +141,8 @@ async def test_dependencies_can_be_replaced_in_a_test_while_the_worker_lives(mem
 async def test_commit_on_exit_commits_before_the_ack_and_the_request_closes_after_the_report(
     any_place: Place,
 ) -> None:
-    queue, log, handlers = await any_place.queue(), [], Handlers()
+    queue, handlers = await any_place.queue(), Handlers()
+    log: list[str] = []
     function, request = Transaction(log, "function"), Transaction(log, "request")
 
     async def where_it_is() -> str:
@@ -176,7 +179,8 @@ async def test_commit_on_exit_commits_before_the_ack_and_the_request_closes_afte
 
 @pytest.mark.rule("WORK-9")
 async def test_a_function_scoped_dependency_that_fails_to_close_fails_the_attempt(place: Place) -> None:
-    queue, log, handlers = await place.queue(), [], Handlers()
+    queue, handlers = await place.queue(), Handlers()
+    log: list[str] = []
     failing, request = Transaction(log, "function", fails=True), Transaction(log, "request")
 
     @handlers.on(Note)
@@ -201,7 +205,8 @@ async def test_a_scope_learns_how_its_handler_ended_and_rolls_back_once(
     any_place: Place, ending: str
 ) -> None:
     """Case O-30, part b."""
-    queue, log, handlers = await any_place.queue(), [], Handlers()
+    queue, handlers = await any_place.queue(), Handlers()
+    log: list[str] = []
     function, request = Transaction(log, "function"), Transaction(log, "request")
     started = asyncio.Event()
 
@@ -243,7 +248,8 @@ async def test_a_scope_learns_how_its_handler_ended_and_rolls_back_once(
 async def test_a_request_scope_that_fails_to_close_is_logged_and_changes_nothing(
     any_place: Place, raises: bool, error: type[BaseException]
 ) -> None:
-    queue, handlers, told = await any_place.queue(), Handlers(), []
+    queue, handlers = await any_place.queue(), Handlers()
+    told: list[JobEvent] = []
 
     async def fails() -> AsyncIterator[None]:
         try:

@@ -3,8 +3,6 @@
 import asyncio
 import signal
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
@@ -394,11 +392,14 @@ async def test_a_host_that_fails_takes_its_worker_along_and_hears_its_own_error(
     worker = Worker(queue, busy.handlers)
     await queue.push(Note())
 
-    async with host() as group:
-        group.create_task(worker.run())
-        await eventually(lambda: busy.running == 1)
-        raise LookupError("the host's own trouble")
+    async def host() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(worker.run())
+            await eventually(lambda: busy.running == 1)
+            raise LookupError("the host's own trouble")
 
+    with pytest.RaisesGroup(LookupError):
+        await host()
     assert busy.ended == ["cancelled"]
     assert await counts(queue) == (1, 0, 0, 0)
 
@@ -486,11 +487,3 @@ async def test_a_stopped_worker_leaves_no_task_and_no_thread_behind(any_place: P
 
 async def reached(store: Wrapper, verb: str) -> None:
     await eventually(lambda: store.calls[verb] > 0)
-
-
-@asynccontextmanager
-async def host() -> AsyncIterator[asyncio.TaskGroup]:
-    """A task group whose own LookupError is expected."""
-    with pytest.RaisesGroup(LookupError):
-        async with asyncio.TaskGroup() as group:
-            yield group

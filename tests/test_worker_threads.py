@@ -1,4 +1,4 @@
-"""Handlers that block: on threads of their own where they are plain functions, and noticed where not (WORK-11)."""
+"""Handlers that block: on threads where they are plain functions, and noticed where not (WORK-11)."""
 
 import asyncio
 import contextvars

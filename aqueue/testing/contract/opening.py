@@ -1,7 +1,8 @@
 """Opening and closing, and what a store says about itself."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from aqueue.delivery import Delivery
 from aqueue.errors import QueueClosed, Unsupported
@@ -11,6 +12,8 @@ from aqueue.testing.contract.harness import Harness
 from aqueue.testing.contract.raising import raises
 from aqueue.testing.contract.rules import rule
 from aqueue.testing.contract.samples import Note, job_id
+
+T = TypeVar("T")
 
 
 @rule("FACE-1")
@@ -72,19 +75,29 @@ async def a_queue_may_be_opened_and_closed_from_any_task(harness: Harness) -> No
 @rule("FACE-1")
 async def closing_lets_what_is_under_way_end(harness: Harness) -> None:
     """Pushes and settlements that were asked for before `aclose` are stored or answered, not dropped."""
-    keeper, queue = await harness.queue(), await harness.queue()
-    await queue.push(Note("held"), queue="held")
-    held = await harness.take(queue, "held")
-    pushes = [asyncio.create_task(queue.push(Note("x"))) for _ in range(20)]
-    acking = asyncio.create_task(queue.ack(held))
-    await asyncio.sleep(0)
+    keeper, pushing, acking = [await harness.queue() for _ in range(3)]
+    await keeper.push_many([Note("held")] * 20, queue="held")
+    held = await harness.take_many(acking, 20, "held")
 
-    await queue.aclose()
+    pushes = await _in_two_waves([pushing.push(Note("x")) for _ in range(20)])
+    await pushing.aclose()
+    acks = await _in_two_waves([acking.ack(delivery) for delivery in held])
+    await acking.aclose()
 
     ids = await asyncio.gather(*pushes)
-    await acking
+    await asyncio.gather(*acks)
     assert sorted(d.id for d in await harness.take_many(keeper, 20)) == sorted(ids)
     await harness.expect_counts(keeper, "held")
+
+
+async def _in_two_waves(calls: list[Coroutine[Any, Any, T]]) -> list[asyncio.Task[T]]:
+    """Start half of the calls, and the other half when the first may be on its way: they must wait for it."""
+    tasks = [asyncio.create_task(call) for call in calls[::2]]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    tasks += [asyncio.create_task(call) for call in calls[1::2]]
+    await asyncio.sleep(0)
+    return tasks
 
 
 @rule("FACE-1")
