@@ -11,12 +11,13 @@ The same service with its worker apart, as many of each as you like:
 
 Then
 
-    curl -X POST 'localhost:8000/signups?email=ann@example.com'
+    curl localhost:8000/signups --json '{"email": "ann@example.com"}'
     curl localhost:8000/mails
 
 The queue is a SQLite file here, or whatever AQUEUE_URL names. "Sending" a mail adds a line to a file.
 """
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -40,16 +41,16 @@ class Mailer:
 
     async def send(self, key: str, to: str) -> None:
         """Send a mail; a real server would be given the key too, to recognise a mail that is sent again."""
-        await anyio.to_thread.run_sync(self._append, f"{key} {to}\n")
+        await anyio.to_thread.run_sync(self._append, json.dumps({"key": key, "to": to}))
 
     async def sent(self) -> list[str]:
         """Return whom mails were sent to."""
         text = await anyio.to_thread.run_sync(self._read)
-        return [line.split()[1] for line in text.splitlines()]
+        return [json.loads(line)["to"] for line in text.splitlines()]
 
     def _append(self, line: str) -> None:
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(line)
+            file.write(f"{line}\n")
 
     def _read(self) -> str:
         return self._path.read_text(encoding="utf-8") if self._path.exists() else ""
@@ -71,6 +72,10 @@ class SendWelcome:
         await mailer.send(delivery.id, self.to)
 
 
+class SignUp(BaseModel):
+    email: str
+
+
 class Accepted(BaseModel):
     """Promises that the job is stored: it will run, whatever happens to this process."""
 
@@ -81,8 +86,8 @@ routes = APIRouter()
 
 
 @routes.post("/signups", status_code=202)
-async def sign_up(email: str, queue: QueueDep) -> Accepted:
-    return Accepted(job=await queue.push(SendWelcome(email)))
+async def sign_up(user: SignUp, queue: QueueDep) -> Accepted:
+    return Accepted(job=await queue.push(SendWelcome(user.email)))
 
 
 @routes.get("/mails")

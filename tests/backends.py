@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from servers import pgbouncer, postgres
+
 from aqueue.testing.clock import ManualClock
 from aqueue.testing.contract import Harness
 
@@ -30,5 +32,11 @@ class StoreUnderTest:
 
 STORES = (
     StoreUnderTest(name="memory", fresh_url=lambda _: f"memory://{uuid4().hex}", takes_clock=True),
+    StoreUnderTest(
+        name="postgres", fresh_url=lambda _: postgres.fresh_url(), unreachable=postgres.unreachable
+    ),
+    StoreUnderTest(
+        name="pgbouncer", fresh_url=lambda _: pgbouncer.fresh_url(), unreachable=pgbouncer.unreachable
+    ),
     StoreUnderTest(name="sqlite", fresh_url=lambda place: f"sqlite:///{place}/jobs.db", takes_clock=True),
 )

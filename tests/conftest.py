@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "aqueue.testing.contract"
-)  # before it is imported: its asserts explain themselves
+# Before anything imports it, so that its asserts explain themselves.
+pytest.register_assert_rewrite("aqueue.testing.contract")
 
 from backends import STORES, StoreUnderTest  # noqa: E402 - see above
 

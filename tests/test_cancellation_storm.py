@@ -32,7 +32,7 @@ async def test_no_cancellation_loses_or_doubles_a_job_or_breaks_or_leaves_anythi
 ) -> None:
     seed = int(os.environ.get("AQUEUE_STORM_SEED") or random.SystemRandom().randrange(2**32))
     logging.getLogger(__name__).warning("storm on %s: AQUEUE_STORM_SEED=%d", kind, seed)
-    place = Place(kind, tmp_path, options="?synchronous=normal")
+    place = Place(kind, tmp_path)
     queue = await place.queue(lease=600)
     await queue.stats()
     tasks = asyncio.all_tasks()

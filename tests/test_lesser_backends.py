@@ -24,7 +24,7 @@ from aqueue.testing.contract import Check, Harness, all_checks
 
 
 class HostedQueue:
-    """A store like a cloud's: it can't clear, fence, tell a repeated id or keep failed jobs."""
+    """A store like a cloud's: it can't clear, fence, keep order, tell a repeated id or hold failed jobs."""
 
     capabilities = replace(
         MemoryBackend.capabilities,
@@ -35,10 +35,12 @@ class HostedQueue:
         fenced=False,
         idempotent_push=False,
         exact_size=False,
+        ordered=False,
     )
     faults = MemoryBackend.faults
 
-    def __init__(self, memory: MemoryBackend) -> None:
+    def __init__(self, shelf: Shelf, memory: MemoryBackend) -> None:
+        self._shelf = shelf
         self._memory = memory
 
     async def open(self) -> None:
@@ -54,6 +56,8 @@ class HostedQueue:
         return await self._memory.push(batch)
 
     async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
+        for name in queues:
+            self._shelf.lane(name).ready.rotate()  # the last comes first: nothing was promised
         return await self._memory.pop(queues, limit)
 
     async def wait(self, queues: Sequence[str], seconds: float) -> None:
@@ -82,7 +86,7 @@ def _hosted() -> Harness:
     shelf = Shelf()
 
     def opener(_: str, options: StoreOptions) -> Backend:
-        return HostedQueue(MemoryBackend(shelf, lease=options.lease, clock=options.clock))
+        return HostedQueue(shelf, MemoryBackend(shelf, lease=options.lease, clock=options.clock))
 
     return Harness("hosted://", opener=opener, clock=ManualClock(ticking=True))
 

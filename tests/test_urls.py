@@ -6,7 +6,7 @@ import pytest
 
 from aqueue.backends.memory import MemoryBackend
 from aqueue.connection import connect, connect_from_env, open_backend
-from aqueue.errors import InvalidQueueArgument
+from aqueue.errors import AqueueError, InvalidQueueArgument
 from aqueue.port import StoreOptions
 from aqueue.urls import StoreURL, choice, parse_url
 
@@ -103,9 +103,10 @@ def test_a_secret_is_never_shown(text: str) -> None:
     url = parse_url(text)
     shown = [str(url), repr(url), f"{url}"]
     if "hunter2" not in url.options:  # an option's name is no secret, its value may be
-        with pytest.raises(InvalidQueueArgument) as caught:
-            connect(text)
-        shown += [str(caught.value), repr(caught.value)]
+        try:
+            shown.append(repr(connect(text)))
+        except AqueueError as error:  # no such scheme or option, or its driver is not installed
+            shown += [str(error), repr(error), repr(error.__cause__)]
 
     assert not any("hunter2" in one for one in shown)
 

@@ -79,7 +79,7 @@ def from_url(url: StoreURL) -> DatabaseFile:
     name = url.path.removeprefix("/")
     if name in ("", ":memory:"):
         raise InvalidQueueArgument("sqlite:// needs a file, as in sqlite:///jobs.db; use memory:// for none")
-    return DatabaseFile(path=Path(name).absolute(), **options)
+    return DatabaseFile(path=Path(name).resolve(), **options)
 
 
 def journal_mode(asked: str | None, found: str, version: tuple[int, ...]) -> str:

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeAlias
 from aqueue.backends._sqlite_thread import DatabaseThread
 
 _INTERVAL = 0.025
-_COARSE_NS = 20_000_000
+_TICK_NS = 20_000_000
+_SYNC_NS = 200_000_000
 _REMEMBERED = 1_000
 
 Signature: TypeAlias = tuple[int, ...]
@@ -25,7 +26,7 @@ Signature: TypeAlias = tuple[int, ...]
 class Emptiness(NamedTuple):
     """What an empty sweep learned: the files before it, and when the next job falls due or a lease runs out.
 
-    No signature means that the files had just been written, so that a later write might not show in them.
+    No signature means that the files had just been written, so that a later commit might not show in them.
     """
 
     signature: Signature | None
@@ -39,24 +40,25 @@ class FileWatch:
     """
 
     def __init__(self, path: Path) -> None:
-        self._files = (path, path.with_name(f"{path.name}-wal"))
+        # A file is unsettled for the kernel's tick, in which a second write leaves the same time; a WAL for
+        # as long as a sync may take, since what was written to it shows to readers only after that.
+        self._files = ((path, _TICK_NS), (path.with_name(f"{path.name}-wal"), _SYNC_NS))
         self._known: dict[Callable[[], None], Signature | None] = {}
         self._next_look = 0.0
 
     def signature(self) -> Signature | None:
-        """Return the files as they are now; None if they are too fresh to tell the next write by their times.
-
-        File systems stamp times no finer than the kernel's tick, a few milliseconds.
-        """
+        """Return the files as they are now; None if they are too fresh to tell the next commit by them."""
+        now = time.time_ns()
         seen: list[int] = []
-        for file in self._files:
+        for file, unsettled in self._files:
             try:
                 status = file.stat()
             except FileNotFoundError:
                 continue
+            if abs(now - status.st_mtime_ns) <= unsettled:
+                return None
             seen += (status.st_mtime_ns, status.st_size)
-        fresh = time.time_ns() - _COARSE_NS
-        return None if max(seen[::2], default=fresh) >= fresh else tuple(seen)
+        return tuple(seen)
 
     def add(self, changed: Callable[[], None], known: Signature | None) -> None:
         """Call `changed` once, on the thread, when the files differ from what was known."""

@@ -118,7 +118,7 @@ class SQLiteBackend:
         sweep = await thread.write(
             lambda connection: self._sweep(connection, queues, limit),
             glance=lambda connection: self._glance(connection, queues),
-            undo=partial(self._give_back, thread),
+            undo=lambda unreceived: self._give_back(thread, unreceived),
         )
         if sweep.emptiness is not None:
             self._arrivals.found_empty(queues, arrivals, sweep.emptiness)

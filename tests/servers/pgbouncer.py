@@ -23,7 +23,8 @@ listen_port = {listen_port}
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
-default_pool_size = 8
+default_pool_size = 20
+min_pool_size = 20
 max_client_conn = 500
 logfile = {home}/log
 """
@@ -56,6 +57,11 @@ def url() -> str:
     postgres.give_away(home)
     _start(home, config, port)
     return f"postgresql://{server.username or 'postgres'}@127.0.0.1:{port}{server.path}"
+
+
+def fresh_url() -> str:
+    """Return the URL of tables that nobody has made yet, by way of PgBouncer."""
+    return f"{postgres.fresh_url(url())}&pgbouncer=true"
 
 
 def _start(home: Path, config: Path, port: int) -> None:

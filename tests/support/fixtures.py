@@ -18,12 +18,15 @@ Wrap = Callable[[WholeBackend], Backend]
 
 
 class Place:
-    """One test's own namespace in a store: `memory`, `sqlite`, or `coalesced`, memory that suspends."""
+    """One test's own namespace in a store: `memory`, `sqlite`, or `coalesced`, memory that suspends.
 
-    def __init__(self, kind: str, directory: Path, *, options: str = "") -> None:
+    SQLite doesn't wait for the disk here: no test of a worker cuts the power.
+    """
+
+    def __init__(self, kind: str, directory: Path) -> None:
         self.kind = kind
         self._url = (
-            f"sqlite:///{directory / 'jobs.db'}{options}"
+            f"sqlite:///{directory / 'jobs.db'}?synchronous=normal"
             if kind == "sqlite"
             else f"memory://{uuid.uuid4().hex}"
         )

@@ -87,7 +87,7 @@ class PostgresBackend:
         return [None] * len(batch)
 
     async def push_within(self, connection: object, batch: Sequence[Message]) -> None:
-        """Insert and announce the batch in the caller's transaction; workers see it once committed (PUSH-8)."""
+        """Insert and announce the batch in the caller's transaction; seen once it is committed (PUSH-8)."""
         transaction = await self._callers.usable(connection)
         await transaction.fetch(self._sql.push, self._channel, *jobs.pushed(batch))
 
@@ -218,16 +218,15 @@ class PostgresBackend:
         arguments = jobs.sweep_arguments(queues, start, limit, token, self._lease)
 
         async def call(connection: asyncpg.Connection) -> jobs.Sweep:
-            began = loop.time()
             try:
                 rows = await connection.fetch(self._sql.pop, *arguments)
             except BaseException:
                 self._unclaimed.append((queues, token))
                 raise
-            return jobs.sweep(rows, queues, limit, token, (began, loop.time()))
+            return jobs.sweep(rows, queues, limit, token)
 
         sweep = await self._run(call)
-        self._marks.swept(queues, start, sweep.swept)
+        self._marks.swept(queues, start, sweep.swept, loop.time())
         return sweep
 
     async def _reclaim(self) -> None:

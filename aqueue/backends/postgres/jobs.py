@@ -49,26 +49,23 @@ def sweep_arguments(
     return (list(queues), start.marks, start.sinces, start.behind, limit, token, lease)
 
 
-def sweep(
-    rows: Sequence[asyncpg.Record], queues: Sequence[str], limit: int, token: int, times: tuple[float, float]
-) -> Sweep:
-    """Return what the rows say; a sweep that found nothing makes one without a job. `times` are its own."""
+def sweep(rows: Sequence[asyncpg.Record], queues: Sequence[str], limit: int, token: int) -> Sweep:
+    """Return what the rows say; a sweep that found nothing makes one without a job."""
     reserved: list[Reserved] = []
     last: dict[int, int] = {}
-    for place, seq, id, payload, attempt, lost, waited, _, _, _ in rows:
+    for place, seq, id, payload, attempt, lost, waited, *_ in rows:
         if place is not None:
             last[place] = seq
             reserved.append(
                 Reserved(id, queues[place - 1], payload, Receipt(seq, token), attempt, lost, waited)
             )
-    *_, now, moved, due_in = rows[0]
+    *_, now, cost, moved, due_in = rows[0]
     swept = Swept(
         last=last,
         came_short=len(reserved) < limit,
         is_tidy=moved < _MOVED_AT_ONCE,
         server_now=now,
-        began=times[0],
-        ended=times[1],
+        cost=cost,
     )
     return Sweep(reserved, moved, due_in, swept)
 

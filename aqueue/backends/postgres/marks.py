@@ -14,7 +14,7 @@ from typing import NamedTuple
 _BEGINNING = -1
 _ALWAYS = float("-inf")
 _INTERVAL = 1.0
-_CHEAP = 0.003
+_CHEAP = 0.005
 _SHARE = 10.0
 _SLACK = 0.05
 _REMEMBERED = 10_000
@@ -40,46 +40,43 @@ class Start(NamedTuple):
 class Swept:
     """How a sweep went: the last `seq` by the place of its queue, and whether fewer came than were asked for.
 
-    `is_tidy` says that everything due or lost was moved, `server_now` is the server's clock, the other times
-    are the event loop's.
+    `is_tidy` says that everything due or lost was moved; `server_now` and `cost` are by the server's clock.
     """
 
     last: dict[int, int]
     came_short: bool
     is_tidy: bool
     server_now: float
-    began: float
-    ended: float
+    cost: float
 
 
 class Marks:
-    """The marks of the queues that one worker pops."""
+    """The marks of the queues that one worker pops; `now` is the event loop's time."""
 
     def __init__(self) -> None:
         self._marks: dict[str, _Mark] = {}
         self._usual = 0.0
-        self._whole = 0.0
+        self._whole = (0.0, 0.0)
+        self._next_look_behind = _ALWAYS
 
     def start(self, queues: Sequence[str], now: float) -> Start:
         """Return where to start; a queue whose round is due is looked through from the beginning."""
         start = Start([], [], [], [])
-        extra = self._whole - self._usual
+        looks_behind = now >= self._next_look_behind
         for queue in queues:
             mark = self._mark(queue)
             whole = now >= mark.next_round
             start.whole.append(whole)
             start.marks.append(_BEGINNING if whole else mark.seq)
             start.sinces.append(_ALWAYS if whole else mark.since)
-            start.behind.append(not whole and extra < _CHEAP)
+            start.behind.append(looks_behind and not whole)
         return start
 
-    def swept(self, queues: Sequence[str], start: Start, sweep: Swept) -> None:
+    def swept(self, queues: Sequence[str], start: Start, sweep: Swept, now: float) -> None:
         """Remember where the sweep ended on each queue it came to, and what it cost."""
-        if all(start.whole) or (sweep.came_short and any(start.behind)):
-            self._whole = sweep.ended - sweep.began
-        elif not any(start.whole):
-            self._usual = sweep.ended - sweep.began
-        pause = max(_INTERVAL, (self._whole - self._usual) * _SHARE)
+        pause = self._pause_after(start, sweep)
+        if pause:
+            self._next_look_behind = now + pause
         for place, queue in enumerate(queues, 1):
             mark = self._mark(queue)
             if place in sweep.last:
@@ -87,12 +84,24 @@ class Marks:
             if sweep.is_tidy:
                 mark.since = sweep.server_now - _SLACK
             if start.whole[place - 1] and (sweep.came_short or place <= max(sweep.last)):
-                mark.next_round = sweep.ended + pause
+                mark.next_round = now + max(_INTERVAL, pause)
 
     def returned(self, queue: str, seq: int) -> None:
         """Start no later than at a job that went back to its place."""
         mark = self._mark(queue)
         mark.seq = min(mark.seq, seq - 1)
+
+    def _pause_after(self, start: Start, sweep: Swept) -> float:
+        """Return how long not to look behind the marks; 0 where it costs little, or was not done.
+
+        One slow sweep proves nothing about the next, so two in a row have to be.
+        """
+        if not all(start.whole) and not (sweep.came_short and any(start.behind)):
+            self._usual = sweep.cost
+            return 0.0
+        self._whole = (self._whole[1], sweep.cost)
+        extra = min(self._whole) - self._usual
+        return extra * _SHARE if extra > _CHEAP else 0.0
 
     def _mark(self, queue: str) -> _Mark:
         mark = self._marks.get(queue)

@@ -63,10 +63,11 @@ taken AS (
     FROM found WHERE {jobs}.ctid = found.at
     RETURNING found.place, seq, id, payload, attempts, lost, ready_at
 )
-SELECT place, seq, id, payload, attempts + 1, lost, greatest(0, now - ready_at), now,
+SELECT place, seq, id, payload, attempts + 1, lost, greatest(0, now - ready_at), now, {now} - now,
     (SELECT count(*) FROM promoted) + (SELECT count(*) FROM taken_back),
-    (SELECT min(j.ready_at) - now FROM wanted w CROSS JOIN LATERAL (
-        SELECT ready_at FROM {jobs} WHERE state = 1 AND queue = w.queue AND ready_at > now
+    (SELECT min(j.ready_at) - (SELECT now FROM clock) FROM wanted w CROSS JOIN LATERAL (
+        SELECT ready_at FROM {jobs}
+        WHERE state = 1 AND queue = w.queue AND ready_at > (SELECT now FROM clock)
         ORDER BY ready_at LIMIT 1) j)
 FROM clock LEFT JOIN taken ON true ORDER BY place, seq
 """

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Protocol
@@ -127,6 +127,12 @@ class Harness:
             async with self.promptly():
                 taken += await queue.pop_many(count - len(taken), queues=names or (DEFAULT,))
         return taken
+
+    def expect_order(self, taken: Sequence[Delivery], ids: Sequence[str]) -> None:
+        """Hold an ordered store to these ids in this order, and any other to these ids."""
+        found = [delivery.id for delivery in taken]
+        assert sorted(found) == sorted(ids), "it was not these jobs that came"
+        assert found == list(ids) or not self.capabilities.ordered, "the jobs came in another order"
 
     async def expect_nothing(self, queue: Queue, *names: str) -> None:
         """Hold the store to it that nothing is due now."""

@@ -87,7 +87,7 @@ async def good_jobs_of_the_same_batch_come_next(harness: Harness) -> None:
                 settled += error.job_ids
 
     assert sorted(settled) == [job_id(50), job_id(60)]
-    assert [delivery.id for delivery in taken] == good
+    harness.expect_order(taken, good)
     assert {(delivery.attempt, delivery.lost) for delivery in taken} == {(1, 0)}
 
 

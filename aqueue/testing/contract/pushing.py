@@ -185,7 +185,7 @@ async def the_order_of_submission_is_kept(harness: Harness) -> None:
 
     taken = await harness.take_many(queue, len(ids))
 
-    assert [delivery.id for delivery in taken] == ids
+    harness.expect_order(taken, ids)
 
 
 @rule("PUSH-6", "PUSH-11")
