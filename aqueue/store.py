@@ -114,8 +114,11 @@ class Store:
             return error
         kind, what = _TROUBLE[fault]
         of_job = f" of job {job_id}" if job_id is not None else ""
+        # A driver's own words may quote data or a URL; what a backend says itself doesn't.
+        why = str(error) if isinstance(error, NotDispatched | Refused) else ""
         translated = kind(
-            f"{verb}{of_job} on {self.capabilities.system} {what}: {type(error).__name__}", job_id=job_id
+            f"{verb}{of_job} on {self.capabilities.system} {what}: {why or type(error).__name__}",
+            job_id=job_id,
         )
         translated.__cause__ = error.__cause__ if isinstance(error, NotDispatched | Refused) else error
         return translated

@@ -1,15 +1,18 @@
 """A Litestar service with its worker inside.
 
-uvicorn examples.litestar_app:app
-curl -X POST 'localhost:8000/greetings?name=Ann'
+    uvicorn examples.litestar_app:app
+    curl -X POST 'localhost:8000/greetings?name=Ann'
+
+The queue is a SQLite file here, or whatever AQUEUE_URL names.
 """
 
 import os
 
 from litestar import Litestar, post
+from litestar.params import FromQuery
 
-from aqueue import Queue, Worker, connect, job
-from aqueue.integrations.litestar import QueuePlugin, health_route
+from aqueue import Worker, connect, job
+from aqueue.integrations.litestar import QueueDep, QueuePlugin, health_route
 
 
 @job(name="greet")
@@ -21,7 +24,7 @@ class Greet:
 
 
 @post("/greetings", status_code=202)
-async def greet(name: str, queue: Queue) -> dict[str, str]:
+async def greet(name: FromQuery[str], queue: QueueDep) -> dict[str, str]:
     return {"job": await queue.push(Greet(name))}
 
 

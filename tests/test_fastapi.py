@@ -18,6 +18,7 @@ from httpx2 import ASGITransport, AsyncClient
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Lifespan
 from support.stores import WholeBackend, Wrapper
 from support.working import Records, logged
 
@@ -51,7 +52,7 @@ def no_notes() -> None:
     NOTES.clear()
 
 
-def service(lifespan: Any) -> FastAPI:
+def service(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
     """An application with a route that pushes."""
     app = FastAPI(lifespan=lifespan)
 
@@ -63,7 +64,7 @@ def service(lifespan: Any) -> FastAPI:
 
 
 @asynccontextmanager
-async def client_of(app: Any) -> AsyncIterator[AsyncClient]:
+async def client_of(app: ASGIApp) -> AsyncIterator[AsyncClient]:
     """A client that calls the application in this loop; it runs no lifespan."""
     async with AsyncClient(transport=ASGITransport(app=app), base_url="http://test") as client:
         yield client

@@ -1,13 +1,16 @@
 """Several processes on one SQLite file: each job once, the dead one's jobs back, the living ones woken."""
 
 import asyncio
+import os
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from aqueue import Queue, connect, job
+from aqueue.backends._sqlite_watch import FileWatch
 
 PREAMBLE = """
 import asyncio, os, sys
@@ -127,6 +130,25 @@ async def test_a_waiting_pop_is_woken_by_another_process(url: str) -> None:
 
         assert delivery is not None
         assert delivery.args == {"number": 7}
+
+
+# A commit is written to the WAL before it is synced, and shows to readers only after: a sweep in between
+# finds nothing, and nothing in the files changes any more. So a file that fresh proves no emptiness.
+@pytest.mark.rule("POP-3")
+@pytest.mark.parametrize(
+    ("database_age", "wal_age", "is_settled"),
+    [(10.0, 10.0, True), (10.0, 0.05, False), (0.0, 10.0, False), (-3600.0, 10.0, True)],
+)
+def test_files_written_a_moment_ago_prove_no_emptiness(
+    tmp_path: Path, database_age: float, wal_age: float, is_settled: bool
+) -> None:
+    for name, age in (("jobs.db", database_age), ("jobs.db-wal", wal_age)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+
+    signature = FileWatch(tmp_path / "jobs.db").signature()
+
+    assert (signature is not None) is is_settled
 
 
 async def test_a_queue_that_nobody_closed_does_not_keep_its_process(url: str) -> None:

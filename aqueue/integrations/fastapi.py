@@ -1,10 +1,12 @@
 """aqueue in a FastAPI application: one lifespan line, and `QueueDep` wherever a queue is wanted.
 
-app = FastAPI(lifespan=queue_lifespan(queue, worker=worker))
+    app = FastAPI(lifespan=queue_lifespan(queue, worker=worker))
 
-@app.post("/signups", status_code=202)
-async def sign_up(email: str, queue: QueueDep) -> str:
-    return await queue.push(SendWelcome(email))
+    @app.post("/signups", status_code=202)
+    async def sign_up(email: str, queue: QueueDep) -> str:
+        return await queue.push(SendWelcome(email))
+
+All but `QueueDep` is Starlette's too, see `aqueue.integrations.starlette`.
 """
 
 from typing import Annotated, TypeAlias

@@ -1,13 +1,16 @@
-"""aqueue in a Litestar application: one plugin, and a parameter `queue` wherever a queue is wanted.
+"""aqueue in a Litestar application: one plugin, and `queue: QueueDep` wherever a queue is wanted.
 
-app = Litestar([sign_up], plugins=[QueuePlugin(queue, worker=worker)])
+    app = Litestar([sign_up], plugins=[QueuePlugin(queue, worker=worker)])
 
-@post("/signups", status_code=202)
-async def sign_up(email: str, queue: Queue) -> str:
-    return await queue.push(SendWelcome(email))
+    @post("/signups", status_code=202)
+    async def sign_up(email: FromQuery[str], queue: QueueDep) -> str:
+        return await queue.push(SendWelcome(email))
+
+In tests give the application a plugin with another queue, or a handler a dependency of its own.
 """
 
 from contextlib import AbstractAsyncContextManager
+from typing import TypeAlias
 
 from aqueue.errors import QueueUnavailable
 from aqueue.integrations.hosting import HealthReport, health_report, opened, working
@@ -17,19 +20,22 @@ from aqueue.worker import Worker
 try:
     from litestar import Litestar, Response, get
     from litestar.config.app import AppConfig
-    from litestar.di import Provide
+    from litestar.di import NamedDependency, Provide
     from litestar.handlers import HTTPRouteHandler
     from litestar.plugins import InitPlugin
 except ModuleNotFoundError as error:
     raise QueueUnavailable(f"this needs {error.name!r}: pip install 'aqueue-jobs[litestar]'") from error
 
-__all__ = ["QueuePlugin", "health_route"]
+__all__ = ["QueueDep", "QueuePlugin", "health_route"]
+
+QueueDep: TypeAlias = NamedDependency[Queue]
+"""A queue in a route handler; the parameter's name says which, `queue` being the usual one."""
 
 
 class QueuePlugin(InitPlugin):
     """Keeps the queue open, and the worker running, while the application lives, and injects the queue.
 
-    Route handlers get it as the parameter `dependency`, "queue" unless you say otherwise; one plugin for each
+    Route handlers get it as the parameter named `dependency`, annotated `QueueDep`; one plugin for each
     queue. The queue opens before the application's own lifespans, and the worker starts after them; back in
     the opposite order, the worker stopping with its grace (STOP-1). A worker that dies is logged, and seen by
     `health_route`, while the application goes on.

@@ -1,7 +1,9 @@
 """aqueue in a Starlette application: one lifespan line, the queue in every request, a health route.
 
-app = Starlette(routes, lifespan=queue_lifespan(queue, worker=worker))
-queue = await get_queue(request)
+    app = Starlette(routes, lifespan=queue_lifespan(queue, worker=worker))
+    queue = await get_queue(request)
+
+Only Starlette itself is needed; FastAPI applications take all of this from `aqueue.integrations.fastapi`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,7 +1,8 @@
 """Handing out: the sweep, the wait for the next one, and the giving back of what a lost reply carried.
 
-A receipt is `id:since:token`: the job, the microsecond since when it was ready, and a token that this
-process made for the one pop. So what a pop took can be given back although its reply never came.
+A receipt is `id:since:token`: the job, the microsecond since when it was ready, and 20 characters that this
+process made for the one pop. So what a pop took can be given back although its reply never came. The scripts
+cut it at its fixed lengths.
 """
 
 import asyncio
@@ -36,7 +37,8 @@ class HandOuts:
         self._arrivals = arrivals
         self._lease = lease
         self._most = most
-        self._tokens = (f"{secrets.token_hex(6)}{number:x}" for number in count(1))
+        process = secrets.token_hex(6)
+        self._tokens = (f"{process}{number & 0xFFFFFFFF:08x}" for number in count(1))
         self._lost: dict[tuple[str, str], float] = {}
 
     async def pop(self, queues: Sequence[str], limit: int) -> list[Reserved]:

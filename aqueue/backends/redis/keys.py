@@ -8,9 +8,9 @@ from redis.crc import key_slot
 class QueueKeys(NamedTuple):
     """The keys of one queue.
 
-    * `pending`: a list of entries, `id:microseconds since when it is ready`; the head goes first
+    * `pending`: a list of entries, `id:since`, the 16-digit microsecond since when it is ready; head first
     * `delayed`: a sorted set of ids by the time they are due
-    * `leased`: a sorted set of receipts, `entry:token`, by the time the lease ends
+    * `leased`: a sorted set of receipts, `id:since:token` with 20 characters of token, by the lease's end
     * `jobs`: a hash of the sealed bytes by id; an id is held while it is here (PUSH-10)
     * `counts`: a hash of `attempts:lost` by id, for the few jobs that have any
     * `failed`, `failed_order`, `failed_names`: the failed jobs, see `lua/records.lua`

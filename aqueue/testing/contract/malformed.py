@@ -196,7 +196,7 @@ async def a_pop_cancelled_while_it_sets_aside_strands_nothing(harness: Harness) 
         async with harness.promptly():
             while not good or await queue.failed.count(queue=name) == 0:
                 try:
-                    good += [d.id for d in await queue.pop_many(2, timeout=0.5, queues=[name])]
+                    good += [d.id for d in await queue.pop_many(2, timeout=0.05, queues=[name])]
                 except MalformedJobSettled:
                     continue
         assert good == [job_id(2)]

@@ -5,13 +5,13 @@
 local leased, jobs, counts = KEYS[1], KEYS[2], KEYS[3]
 local stale, receipts, ids, seen = {}, {}, {}, {}
 redis.call('HLEN', jobs)
-redis.call('HLEN', counts)
+local has_counts = redis.call('HLEN', counts) > 0
 for i, until_ in ipairs(redis.call('ZMSCORE', leased, unpack(ARGV))) do
   local receipt = ARGV[i]
   if until_ and not seen[receipt] then
     seen[receipt] = true
     receipts[#receipts + 1] = receipt
-    ids[#ids + 1] = string.match(receipt, '^([^:]*)')
+    ids[#ids + 1] = string.sub(receipt, 1, -39)
   else
     stale[#stale + 1] = i - 1
   end
@@ -19,6 +19,8 @@ end
 if #receipts > 0 then
   redis.call('ZREM', leased, unpack(receipts))
   redis.call('HDEL', jobs, unpack(ids))
-  redis.call('HDEL', counts, unpack(ids))
+  if has_counts then
+    redis.call('HDEL', counts, unpack(ids))
+  end
 end
 return stale

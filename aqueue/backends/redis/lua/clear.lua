@@ -19,7 +19,7 @@ redis.call('UNLINK', unpack(KEYS, 6)) -- and from here on a full server lets the
 local function held_ids(from)
   local ids = {}
   for _, receipt in ipairs(redis.call('ZRANGE', leased, from, from + STEP - 1)) do
-    ids[#ids + 1] = string.match(receipt, '^([^:]*)')
+    ids[#ids + 1] = string.sub(receipt, 1, -39)
   end
   return ids
 end

@@ -4,7 +4,7 @@
 
 local leased = KEYS[1]
 local time = redis.call('TIME')
-local ends = time[1] * 1000000 + time[2] + tonumber(ARGV[1])
+local ends = string.format('%.0f', time[1] * 1000000 + time[2] + tonumber(ARGV[1]))
 local stale, renewed = {}, {}
 for i, until_ in ipairs(redis.call('ZMSCORE', leased, unpack(ARGV, 2))) do
   if until_ then

@@ -32,7 +32,7 @@ for i, until_ in ipairs(redis.call('ZMSCORE', leased, unpack(given))) do
         redis.call('SADD', KEYS[7], ARGV[1])
       end
     end
-    local id = string.match(receipt, '^([^:]*)')
+    local id = string.sub(receipt, 1, -39)
     if keep_record(failed, order, names, id, ARGV[3 * i], ARGV[3 * i + 1], at) then
       at = at + 1
     end

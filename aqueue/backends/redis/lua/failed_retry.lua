@@ -16,7 +16,7 @@ redis.call('ZCARD', names)
 
 if not is_held then
   redis.call('HSET', jobs, id, ARGV[4])
-  redis.call('RPUSH', pending, id .. string.format(':%.0f', now))
+  redis.call('RPUSH', pending, id .. string.format(':%016.0f', now))
 end
 forget_record(failed, order, names, id)
 if was_empty and not is_held then

@@ -10,7 +10,7 @@ for at = 1, #KEYS, 3 do
     return { now, now }
   end
   for _, key in ipairs({ KEYS[at + 1], KEYS[at + 2] }) do
-    local first = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+    local first = tonumber(redis.call('ZRANGE', key, '0', '0', 'WITHSCORES')[2])
     if first and (next_due == 0 or first < next_due) then
       next_due = first
     end

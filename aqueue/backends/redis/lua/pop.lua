@@ -1,15 +1,18 @@
 -- Sweep queues in order: make due jobs ready, take expired leases back, hand out up to a limit (POP-2, LEASE-2).
 -- KEYS: for each queue: pending delayed leased jobs counts
 -- ARGV: limit, lease in microseconds, token of this hand-out
--- Returns {now, next due time or 0, then for each queue that gave something {number, entries, payloads, counts}}
+-- Returns {now, the next due time of those swept or 0, then for each queue that gave something {number, entries, payloads, counts}}
 
-local PER_SWEEP = 100
+local PER_SWEEP = '100' -- texts are passed on faster than numbers
 local FIRST_STEP = 8
 local MOST_BYTES = 8 * 1024 * 1024
 
-local limit, lease, token = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local limit, lease, token = tonumber(ARGV[1]), tonumber(ARGV[2]), ':' .. ARGV[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local now_text = string.format('%.0f', now)
+
+local reply, left = { now, 0 }, limit
 
 -- A full server refuses what may grow, but only as a script's first write: after this write of nothing, a
 -- queue can still be drained.
@@ -21,15 +24,25 @@ local function begin_writing(key)
   end
 end
 
-local function promote(pending, delayed)
-  local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'WITHSCORES', 'LIMIT', 0, PER_SWEEP)
-  if #due == 0 then
-    return
+-- Say whether anything in a sorted set is due, and note when the first will be.
+local function has_due(key)
+  local first = tonumber(redis.call('ZRANGE', key, '0', '0', 'WITHSCORES')[2])
+  if first and first > now and (reply[2] == 0 or first < reply[2]) then
+    reply[2] = first
   end
+  return first and first <= now
+end
+
+local function due_in(key)
+  return redis.call('ZRANGEBYSCORE', key, '-inf', now_text, 'WITHSCORES', 'LIMIT', '0', PER_SWEEP)
+end
+
+local function promote(pending, delayed)
+  local due = due_in(delayed)
   local entries, ids = {}, {}
   for at = 1, #due, 2 do
     ids[#ids + 1] = due[at]
-    entries[#entries + 1] = due[at] .. string.format(':%.0f', due[at + 1])
+    entries[#entries + 1] = due[at] .. string.format(':%016.0f', due[at + 1])
   end
   begin_writing(delayed)
   redis.call('RPUSH', pending, unpack(entries))
@@ -45,17 +58,14 @@ local function with_one_more_lost(counts)
 end
 
 local function take_back(pending, leased, counts)
-  local expired = redis.call('ZRANGEBYSCORE', leased, '-inf', now, 'WITHSCORES', 'LIMIT', 0, PER_SWEEP)
-  if #expired == 0 then
-    return
-  end
+  local expired = due_in(leased)
   local members, entries, ids = {}, {}, {}
   for at = 1, #expired, 2 do
     members[#members + 1] = expired[at]
-    local id = string.match(expired[at], '^([%w_-]+):%d+:[^:]*$')
-    if id then
+    local id = string.sub(expired[at], 1, -39)
+    if id ~= '' then
       ids[#ids + 1] = id
-      entries[#entries + 1] = id .. string.format(':%.0f', expired[at + 1])
+      entries[#entries + 1] = id .. string.format(':%016.0f', expired[at + 1])
     end
   end
   redis.call('LLEN', pending)
@@ -75,17 +85,21 @@ end
 
 -- Payloads of unknown size: a few first, then as many as fit into a reply of reasonable size.
 local function fetch(jobs, ids)
-  local payloads, size = {}, 0
+  local payloads, count, size, has_gap = {}, 0, 0, false
   local step = FIRST_STEP
-  while #payloads < #ids and step > 0 do
-    local from = #payloads + 1
-    for _, payload in ipairs(redis.call('HMGET', jobs, unpack(ids, from, math.min(#ids, from + step - 1)))) do
-      payloads[#payloads + 1] = payload
-      size = size + (payload and #payload or 0)
+  while count < #ids and step > 0 do
+    for _, payload in ipairs(redis.call('HMGET', jobs, unpack(ids, count + 1, math.min(#ids, count + step)))) do
+      count = count + 1
+      payloads[count] = payload
+      if payload then
+        size = size + #payload
+      else
+        has_gap = true
+      end
     end
-    step = size > 0 and math.floor((MOST_BYTES - size) / size * #payloads) or #ids
+    step = size > 0 and math.floor((MOST_BYTES - size) / size * count) or #ids
   end
-  return payloads
+  return payloads, has_gap
 end
 
 -- An entry whose job is gone is no job: it can only have been made by hand.
@@ -102,19 +116,15 @@ local function without_gaps(entries, ids, payloads)
 end
 
 local function reserve(pending, leased, jobs, counts, most)
-  local entries, ids = redis.call('LRANGE', pending, 0, most - 1), {}
+  local entries, ids = redis.call('LRANGE', pending, '0', most - 1), {}
   if #entries == 0 then
     return nil
   end
   for i, entry in ipairs(entries) do
-    ids[i] = string.match(entry, '^([%w_-]+):%d+$') or ''
+    ids[i] = string.sub(entry, 1, -18)
   end
-  local payloads = fetch(jobs, ids)
+  local payloads, has_gap = fetch(jobs, ids)
   local read = #payloads
-  local has_gap = false
-  for i = 1, read do
-    has_gap = has_gap or not payloads[i]
-  end
   if has_gap or read < #entries then
     entries, ids, payloads = without_gaps(entries, ids, payloads)
   end
@@ -122,10 +132,10 @@ local function reserve(pending, leased, jobs, counts, most)
 
   begin_writing(leased)
   if #ids > 0 then
-    local members, ends = {}, now + lease
+    local members, ends = {}, string.format('%.0f', now + lease)
     for i, entry in ipairs(entries) do
       members[2 * i - 1] = ends
-      members[2 * i] = entry .. ':' .. token
+      members[2 * i] = entry .. token
     end
     redis.call('ZADD', leased, unpack(members))
   end
@@ -133,13 +143,15 @@ local function reserve(pending, leased, jobs, counts, most)
   return entries, payloads, known
 end
 
-local reply, left = { now, 0 }, limit
-
 local function sweep(number)
   local at = 5 * number
   local pending, delayed, leased, jobs, counts = KEYS[at - 4], KEYS[at - 3], KEYS[at - 2], KEYS[at - 1], KEYS[at]
-  promote(pending, delayed)
-  take_back(pending, leased, counts)
+  if has_due(delayed) then
+    promote(pending, delayed)
+  end
+  if has_due(leased) then
+    take_back(pending, leased, counts)
+  end
   local entries, payloads, known = reserve(pending, leased, jobs, counts, left)
   if entries and #entries > 0 then
     reply[#reply + 1] = { number, entries, payloads, known }
@@ -161,14 +173,4 @@ for number = 1, #KEYS / 5 do
   end
 end
 
-if left == limit then
-  for at = 1, #KEYS, 5 do
-    for _, key in ipairs({ KEYS[at + 1], KEYS[at + 2] }) do
-      local first = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-      if first and (reply[2] == 0 or first < reply[2]) then
-        reply[2] = first
-      end
-    end
-  end
-end
 return reply

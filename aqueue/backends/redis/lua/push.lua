@@ -7,7 +7,7 @@ local SOON = 2000000
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local ready_since = string.format(':%.0f', now)
+local ready_since = string.format(':%016.0f', now)
 
 -- Every key is read before one is written, so that a key of another type refuses the whole push.
 local was_empty = redis.call('LLEN', pending) == 0

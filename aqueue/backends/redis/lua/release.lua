@@ -31,7 +31,7 @@ for i, receipt in ipairs(given) do
   if held[i] and not seen[receipt] then
     seen[receipt] = true
     receipts[#receipts + 1] = receipt
-    local id, since = string.match(receipt, '^([^:]*):(%d+)')
+    local id, entry = string.sub(receipt, 1, -39), string.sub(receipt, 1, -22)
     local delay, counts_attempt = tonumber(ARGV[3 * i]), ARGV[3 * i + 1] == '1'
     if counts_attempt then
       counted[#counted + 1] = id
@@ -42,9 +42,9 @@ for i, receipt in ipairs(given) do
       later[#later + 1] = id
       is_soon = is_soon or delay < SOON
     elseif counts_attempt then
-      last[#last + 1] = id .. string.format(':%.0f', now)
+      last[#last + 1] = id .. string.format(':%016.0f', now)
     else
-      table.insert(first, 1, id .. ':' .. since)
+      table.insert(first, 1, entry)
     end
   else
     stale[#stale + 1] = i - 1
