@@ -17,7 +17,8 @@ class Crew:
 
     `on_trouble` is told what the store raised while a delivery was settled; `is_ending` tells whether the
     slots themselves are being cancelled. `running` holds the deliveries that began; a slot is free again only
-    when its settlement is confirmed.
+    when its settlement is confirmed. `at_once` is how many slots are woken together: many, where their
+    settlements should travel together; one, where a delivery may well be over before the next could begin.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Crew:
         *,
         on_trouble: Callable[[BaseException], None],
         is_ending: Callable[[], bool],
+        at_once: int,
     ) -> None:
         self.running: set[Run] = set()
         self._runner = runner
@@ -35,12 +37,14 @@ class Crew:
         self._stepping = stepping
         self._on_trouble = on_trouble
         self._is_ending = is_ending
+        self._at_once = at_once
         self._context = contextvars.copy_context()
         self._inbox: deque[Delivery] = deque()
         self._busy = 0
         self._resting: deque[asyncio.Future[None]] = deque()
         self._change: asyncio.Future[None] | None = None
         self._is_dismissed = False
+        self._waking = 0
 
     def start(self, group: anyio.abc.TaskGroup) -> None:
         """Start the slots in the worker's task group."""
@@ -56,7 +60,7 @@ class Crew:
         """Give each delivery to a slot; no more of them than are free."""
         self._busy += len(deliveries)
         self._inbox.extend(deliveries)
-        self._wake(len(deliveries))
+        self._wake()
 
     async def wait_free(self) -> int:
         """Wait until a slot is free and return how many are."""
@@ -77,7 +81,9 @@ class Crew:
     def dismiss(self) -> None:
         """Let each slot end once its delivery has."""
         self._is_dismissed = True
-        self._wake(len(self._resting))
+        for waker in self._resting:
+            if not waker.done():
+                waker.set_result(None)
 
     async def _slot(self) -> None:
         task = asyncio.current_task()
@@ -87,8 +93,11 @@ class Crew:
                 if self._is_dismissed:
                     return
                 await self._rest()
+            delivery = self._inbox.popleft()
+            if self._inbox:
+                self._wake()
             try:
-                await self._work(self._inbox.popleft(), task)
+                await self._work(delivery, task)
             finally:
                 self._busy -= 1
                 if self._change is not None and not self._change.done():
@@ -118,14 +127,17 @@ class Crew:
             if self._is_ending():
                 raise
             await forget_cancellation(asyncio.current_task())
+        finally:
+            self._waking = max(0, self._waking - 1)
 
     async def _changed(self) -> None:
         self._change = asyncio.get_running_loop().create_future()
         await self._change
 
-    def _wake(self, count: int) -> None:
-        while count and self._resting:
+    def _wake(self) -> None:
+        """Wake slots for what waits in the inbox, no more than `at_once` that have not begun to run yet."""
+        while self._resting and self._waking < min(self._at_once, len(self._inbox)):
             waker = self._resting.popleft()
             if not waker.done():
                 waker.set_result(None)
-                count -= 1
+                self._waking += 1

@@ -10,6 +10,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+import anyio
+
 from aqueue.contract.failure import clean_text, error_text, error_traceback, error_type
 from aqueue.contract.names import check_limit, check_queue_name, check_queue_names, check_seconds
 from aqueue.contract.signing import Keyring, open_without_keys
@@ -115,14 +117,12 @@ class Queue:
         if not self._is_open:
             return
         self._is_open = False
-        await asyncio.sleep(0)  # a pop that was just cancelled gets its turn to give back what it took
-        with contextlib.suppress(TimeoutError):  # a store that no longer answers keeps nobody from leaving
-            async with asyncio.timeout(self._call_timeout):
-                await self._pusher.drain()
-                await self._settler.drain()
-        await self._store.aclose()
-        if self._failed_store is not self._store:
-            await self._failed_store.aclose()
+        with anyio.CancelScope(shield=True):  # bounded by the call timeout, so a cancelled host can't be held
+            await asyncio.sleep(0)  # a pop that was just cancelled gets its turn to give back what it took
+            await self._drain()
+            await self._store.aclose()
+            if self._failed_store is not self._store:
+                await self._failed_store.aclose()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -266,6 +266,12 @@ class Queue:
         """Create or upgrade what the store needs, the failed store's too; safe to repeat and side by side."""
         for store in {self._store, self._failed_store}:
             await store.run("migrate", store.backend.migrate)
+
+    async def _drain(self) -> None:
+        with contextlib.suppress(TimeoutError):  # a store that no longer answers keeps nobody from leaving
+            async with asyncio.timeout(self._call_timeout):
+                await self._pusher.drain()
+                await self._settler.drain()
 
     def _clearable(self) -> Clearable:
         backend = self._store.backend

@@ -19,6 +19,7 @@ import anyio
 from aqueue.contract.failure import error_text, error_type
 from aqueue.contract.retry import Backoff, BackoffFunction
 from aqueue.contract.settlement import ACK, GIVE_BACK, Ack, Decision, Fail, Release, decision_after, is_poison
+from aqueue.delivery import Delivery
 from aqueue.errors import ConnectionFailed, JobLost, JobSignal, Settlement, StaleDelivery
 from aqueue.events import (
     JobFailed,
@@ -33,9 +34,9 @@ from aqueue.events import (
 )
 from aqueue.queue import Queue
 from aqueue.routes import Route, Router
-from aqueue.running import Cause, Run
+from aqueue.running import Cause, Run, forget_cancellation
 from aqueue.scope import Builtins, RequestScope, ScopeProvider
-from aqueue.telemetry import TraceMode
+from aqueue.telemetry import ProcessSpan, TraceMode
 from aqueue.threads import Threads
 
 Persist: TypeAlias = Callable[[Run, ConnectionFailed], Awaitable[bool]]
@@ -88,13 +89,9 @@ class Runner:
         """
         delivery = run.delivery
         scope = self._provider.begin(delivery, self._builtins)
-        span = self._telemetry.start_process(
-            delivery,
-            delivery.name,
-            trace=self._policy.trace,
-            waited=delivery.waited,
-            client_id=self._policy.worker,
-        )
+        span = None
+        if delivery.metadata or self._telemetry.active():
+            span = self._start_span(delivery)
         outcome = Outcome.LOST
         try:
             run.error = await self._attempt(run, scope)
@@ -113,6 +110,15 @@ class Runner:
                 await self._dispose(run, scope)
         return outcome
 
+    def _start_span(self, delivery: Delivery) -> ProcessSpan | None:
+        return self._telemetry.start_process(
+            delivery,
+            delivery.name,
+            trace=self._policy.trace,
+            waited=delivery.waited,
+            client_id=self._policy.worker,
+        )
+
     async def _attempt(self, run: Run, scope: RequestScope) -> BaseException | None:
         """Do everything that can fail the attempt; return what it raised, or None when it returned."""
         error: BaseException | None = None
@@ -120,7 +126,8 @@ class Runner:
             await self._handle(run, scope)
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises is its job's failure
             error = raised
-        await run.end_handling()
+        if run.end_handling():
+            await forget_cancellation(run.task)
         if run.cause is Cause.TIMEOUT and isinstance(error, asyncio.CancelledError):
             error = TimeoutError(f"the job ran longer than its timeout of {run.timeout:g} s")
         return await self._close_function_scope(scope, error) if scope.has_function_exits else error

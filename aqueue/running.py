@@ -84,13 +84,15 @@ class Run:
         self.timeout = seconds
         self._timer = asyncio.get_running_loop().call_later(seconds, self.cancel, Cause.TIMEOUT)
 
-    async def end_handling(self) -> None:
-        """Take every request to cancel back, delivered or not, so that none of them hits the settlement."""
-        self.settling_since = self.duration
+    def end_handling(self) -> bool:
+        """Note that the handler has ended; say whether somebody asked to cancel it, in time or too late.
+
+        Such a request must be taken back, delivered or not, before it hits the settlement.
+        """
+        self.settling_since = time.perf_counter() - self.started
         if self._timer is not None:
             self._timer.cancel()
-        if self.cause is not None or self.task.cancelling():
-            await forget_cancellation(self.task)
+        return self.cause is not None or self.task.cancelling() > 0
 
 
 async def forget_cancellation(task: "asyncio.Task[Any] | None") -> None:

@@ -69,6 +69,7 @@ class Shift:
             stepping,
             on_trouble=self._settlement_failed,
             is_ending=self._is_ending,
+            at_once=1 if queue.capabilities.immediate else plan.concurrency,
         )
         self._work_task: asyncio.Task[None] | None = None
         self._group_scope: anyio.CancelScope | None = None
@@ -114,11 +115,7 @@ class Shift:
                     keeper = LeaseKeeper(self._queue, self._crew.running, self._plan.on_lease_lost)
                     group.start_soon(keeper.keep, name="aqueue leases")
                 group.start_soon(self._claim_until_stopped, name="aqueue claims")
-                await self._stopped.wait()
-                await self._wind_up()
-                group.cancel_scope.cancel()
-                # Whatever still hangs, a store that doesn't answer or a handler, is left behind.
-                asyncio.get_running_loop().call_later(_LEAVE_MARGIN, self._left_behind.set)
+                group.start_soon(self._end_when_stopped, name="aqueue stop")
         finally:
             watchdog.stop()
 
@@ -146,6 +143,14 @@ class Shift:
             else:
                 await anyio.sleep(self._outages.failed(error))
 
+    async def _end_when_stopped(self) -> None:
+        await self._stopped.wait()
+        await self._wind_up()
+        assert self._group_scope is not None
+        self._group_scope.cancel()
+        # Whatever still hangs, a store that doesn't answer or a handler, is left behind.
+        asyncio.get_running_loop().call_later(_LEAVE_MARGIN, self._left_behind.set)
+
     async def _wind_up(self) -> None:
         """Let what runs end within the grace, cancel the rest, and leave behind what won't be cancelled."""
         self._crew.dismiss()
@@ -170,7 +175,10 @@ class Shift:
                     log_quietly(logging.WARNING, "%r could not be given back: %s", delivery, answer)
 
     def _is_ending(self) -> bool:
-        """Whether the tasks of this shift are being cancelled: at its very end, or by a loop that closes."""
+        """Whether the tasks of this shift are being cancelled: at its very end, or by a loop that closes.
+
+        The shift's own task only waits for its group, so nothing else ever cancels it.
+        """
         assert self._work_task is not None
         assert self._group_scope is not None
         return self._group_scope.cancel_called or self._work_task.cancelling() > 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from servers import pgbouncer, postgres
+from servers import pgbouncer, postgres, redis
 
 from aqueue.testing.clock import ManualClock
 from aqueue.testing.contract import Harness
@@ -37,6 +37,20 @@ STORES = (
     ),
     StoreUnderTest(
         name="pgbouncer", fresh_url=lambda _: pgbouncer.fresh_url(), unreachable=pgbouncer.unreachable
+    ),
+    StoreUnderTest(
+        name="redis", fresh_url=lambda _: redis.fresh_redis_url(), unreachable=redis.redis_missing
+    ),
+    StoreUnderTest(
+        name="redis-cluster", fresh_url=lambda _: redis.fresh_cluster_url(), unreachable=redis.cluster_missing
+    ),
+    StoreUnderTest(
+        name="redis-sentinel",
+        fresh_url=lambda _: redis.fresh_sentinel_url(),
+        unreachable=redis.sentinel_missing,
+    ),
+    StoreUnderTest(
+        name="valkey", fresh_url=lambda _: redis.fresh_valkey_url(), unreachable=redis.valkey_missing
     ),
     StoreUnderTest(name="sqlite", fresh_url=lambda place: f"sqlite:///{place}/jobs.db", takes_clock=True),
 )

@@ -1,33 +1,18 @@
 """A queue, and a worker, that live and die with a Litestar application."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
 
 import pytest
 from litestar import Litestar, post
 from litestar.di import Provide
 from litestar.params import FromQuery
 from litestar.testing import AsyncTestClient
-from support.stores import WholeBackend, Wrapper
+from support.services import NOTES, Note, breakable_queue
 
-from aqueue import Queue, Worker, connect, job
-from aqueue.connection import open_backend
+from aqueue import Queue, Worker, connect
 from aqueue.integrations.litestar import QueueDep, QueuePlugin, health_route
-from aqueue.port import StoreOptions
 from aqueue.testing import eventually
-
-
-@job(name="note")
-class Note:
-    text: str
-
-    async def handle(self) -> None:
-        NOTES.append(self.text)
-
-
-NOTES: list[str] = []
 
 
 @pytest.fixture(autouse=True)
@@ -105,10 +90,7 @@ async def test_a_dependency_nearer_to_the_route_replaces_the_queue_in_tests() ->
 
 @pytest.mark.rule("WORK-8")
 async def test_a_health_route_tells_an_outage_but_not_to_a_liveness_probe() -> None:
-    store = Wrapper(
-        cast("WholeBackend", open_backend("memory://", StoreOptions(lease=60.0, clock=time.time)))
-    )
-    queue = Queue(store)
+    queue, store = breakable_queue()
     worker = Worker(queue, [Note], poll_timeout=0.05)
     routes = [health_route(worker), health_route(worker, path="/alive", tolerate_outages=True)]
 

@@ -13,7 +13,7 @@ from servers.reach import check_reachable
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from aqueue import InvalidQueueArgument, Queue, StoreRefused, connect, job
-from aqueue.backends.postgres import PostgresBackend, from_url, migration_sql, schema
+from aqueue.backends.postgres import PostgresBackend, from_url, jobs, migration_sql, schema
 from aqueue.backends.postgres.marks import Marks, Swept
 from aqueue.connection import open_backend
 from aqueue.port import Message, Releasing, Reserved, StoreOptions
@@ -221,12 +221,12 @@ def buffers(text: str) -> int:
 async def test_a_pop_reads_its_indexes_and_never_the_backlog(
     url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
-    pop = (["high", "default"], [-1, -1], [float("-inf")] * 2, [True, True], 10, 1, 60.0)
+    pop = (["high", "default"], ["-1"] * 2, ["-inf"] * 2, ["true"] * 2, 10, 1, 60.0)
     touched = []
     for backlog in (1_000, 60_000):
         await fill(mine, url, backlog)
 
-        text = await plan(backend, backend._sql.pop, *pop)
+        text = await plan(backend, backend._sql.sweep, *pop)
 
         assert "Seq Scan" not in text
         assert "Index Scan using" in text
@@ -241,12 +241,12 @@ async def test_settling_finds_each_job_by_its_key(
     url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
     await fill(mine, url, 20_000)
-    keys = (["default"] * 3, [f"{number:032x}" for number in range(3)], [1, 2, 3])
+    keys = (["default"] * 3, [f"{number:032x}" for number in range(3)], ["1", "2", "3"])
 
     for statement, arguments in (
         (backend._sql.ack, keys),
         (backend._sql.extend, (*keys, 60.0)),
-        (backend._sql.release, ("channel", *keys, [0.0] * 3, [True] * 3)),
+        (backend._sql.release, ("channel", *keys, ["0"] * 3, ["true"] * 3)),
     ):
         text = await plan(backend, statement, *arguments)
         assert "Seq Scan" not in text
@@ -295,10 +295,10 @@ async def test_dead_rows_pinned_by_an_old_snapshot_are_not_read_again(
             await backend.ack(taken)
 
         start = backend._marks.start(["default"], asyncio.get_running_loop().time())
-        at_the_mark = (["default"], start.marks, start.sinces, [False], 1, 1, 60.0)
-        marked = buffers(await plan(backend, backend._sql.pop, *at_the_mark))
+        at_the_mark = jobs.sweep_arguments(["default"], start._replace(behind=[False]), 1, 1, 60.0)
+        marked = buffers(await plan(backend, backend._sql.sweep, *at_the_mark))
         whole = buffers(
-            await plan(backend, backend._sql.pop, ["default"], [-1], [float("-inf")], [False], 1, 2, 60.0)
+            await plan(backend, backend._sql.sweep, ["default"], ["-1"], ["-inf"], ["false"], 1, 2, 60.0)
         )
 
     assert start.marks[0] > 0, "it started anew just now; the marks are tried at another time"

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from support import fixtures
@@ -16,12 +15,9 @@ from aqueue import (
     Delivery,
     Depends,
     Handlers,
-    InvalidJob,
-    InvalidQueueArgument,
     JobSucceeded,
     Outcome,
     Queue,
-    UnresolvableParameter,
     Worker,
     job,
 )
@@ -189,65 +185,6 @@ async def test_run_all_handles_what_handlers_push_while_it_runs_and_leaves_what_
     assert await counts(queue) == (0, 1, 0, 0)
 
 
-@pytest.mark.rule("STOP-2")
-async def test_a_paced_wait_without_end_is_refused_for_run(memory: Place) -> None:
-    queue, done = await memory.queue(), Log()
-    worker = Worker(queue, handlers_that_note(done), poll_timeout=0)
-    await queue.push(Note("a"))
-
-    with pytest.raises(InvalidQueueArgument, match="poll_timeout"):
-        await worker.run()
-
-    assert await worker.run_one() is Outcome.ACKED
-
-
-@pytest.mark.rule("FACE-1")
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"concurrency": 0},
-        {"concurrency": True},
-        {"queues": "default"},
-        {"queues": ["a", "a"]},
-        {"queues": ["no spaces"]},
-        {"max_attempts": -1},
-        {"max_attempts": None},
-        {"backoff": 5},
-        {"timeout": 0},
-        {"timeout": float("nan")},
-        {"max_lost": -1},
-        {"on_lease_lost": "ignore"},
-        {"on_outage": "panic"},
-        {"poll_timeout": -1},
-        {"grace": float("inf")},
-        {"trace": "both"},
-        {"middleware": [3]},
-    ],
-    ids=str,
-)
-async def test_a_worker_that_could_not_work_is_refused_when_it_is_built(
-    memory: Place, options: dict[str, Any]
-) -> None:
-    queue = await memory.queue()
-
-    with pytest.raises(InvalidQueueArgument):
-        Worker(queue, [], **options)
-
-
-@pytest.mark.rule("ARG-5")
-async def test_a_handler_that_could_never_run_is_refused_when_the_worker_is_built(memory: Place) -> None:
-    queue = await memory.queue()
-    handlers = Handlers()
-
-    @handlers.on(Note)
-    async def handle(note: Note, nobody: Unknown) -> None: ...
-
-    with pytest.raises(UnresolvableParameter, match=r"work\.note.*nobody"):
-        Worker(queue, handlers)
-    with pytest.raises(InvalidJob, match="handle"):
-        Worker(queue, [Note])
-
-
 @pytest.mark.rule("WORK-2")
 async def test_exactly_so_many_jobs_run_at_once_and_never_more(any_place: Place) -> None:
     queue = await any_place.queue()
@@ -393,17 +330,6 @@ async def test_two_workers_on_one_store_share_the_work_without_handling_anything
         await eventually(lambda: len(done) >= 500, timeout=20)
         await all_settled(queue)
     assert sorted(done, key=int) == [str(number) for number in range(500)]
-
-
-async def test_a_worker_says_what_it_is(memory: Place) -> None:
-    queue = await memory.queue()
-    worker = Worker(queue, [], queues=["a", "b"], name="w1")
-
-    assert repr(worker) == "<Worker w1 on a, b, idle>"
-    assert worker.health().running is False
-    async with running(worker):
-        assert repr(worker) == "<Worker w1 on a, b, running>"
-        await eventually(lambda: worker.health().last_claim is None or worker.health().ok)
 
 
 def handlers_that_note(log: Log) -> Handlers:

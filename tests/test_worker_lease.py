@@ -114,7 +114,7 @@ async def test_a_handler_whose_lease_is_lost_is_cancelled_and_the_loss_is_told(a
         lease=LEASE, tracer_provider=seen.tracer_provider, meter_provider=seen.meter_provider
     )
     other, long, lost = await any_place.queue(lease=60), Long(), Losses()
-    worker = Worker(queue, long.handlers)
+    worker = Worker(queue, long.handlers, concurrency=1)
     worker.listen(JobEvent, lost.note)
     job_id = await queue.push(Note("mine"))
 
@@ -154,7 +154,7 @@ async def test_a_handler_told_to_continue_runs_to_its_end_and_its_settlement_is_
         if raises:
             raise LookupError("the job's own error")
 
-    worker = Worker(queue, handlers, on_lease_lost="continue", max_attempts=5)
+    worker = Worker(queue, handlers, on_lease_lost="continue", max_attempts=5, concurrency=1)
     worker.listen(JobEvent, lost.note)
     await queue.push(Note())
 

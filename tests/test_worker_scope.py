@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -15,7 +15,6 @@ from telemetry_sdk import Seen
 import aqueue.runner
 from aqueue import (
     AppScope,
-    CallNext,
     Delivery,
     Depends,
     Handlers,
@@ -38,8 +37,7 @@ class Note:
     text: str = ""
 
 
-class Mailer:
-    """Something an application has one of."""
+class Mailer: ...
 
 
 class Tenant:
@@ -295,10 +293,9 @@ async def test_a_scope_that_never_closes_is_given_up_after_its_deadline(
     await queue.push_many([Note(), Note()])
     with logged() as log:
         assert await Worker(queue, handlers, concurrency=1).run_all() == 2
-    failed = await queue.failed.list()
-    assert [each.error_type for each in failed] == (["TimeoutError"] * 2 if scope == "function" else [])
-    if scope == "request":
-        assert closings(log.messages(level=logging.ERROR)) == 2
+    kinds = [failed.error_type for failed in await queue.failed.list()]
+    assert kinds == (["TimeoutError"] * 2 if scope == "function" else [])
+    assert closings(log.messages(level=logging.ERROR)) == (2 if scope == "request" else 0)
 
 
 @pytest.mark.rule("WORK-9", "WORK-8")
@@ -324,8 +321,7 @@ async def test_a_scope_closes_while_a_settlement_error_propagates_and_never_repl
     store.lose_reply("ack", times=1)
     with logged() as messages, pytest.raises(OutcomeUnknown):
         await Worker(queue, handlers).run_one()
-    assert len(log) == 1
-    assert log[0].startswith("request rolled back")
+    assert log in (["request rolled back: OutcomeUnknown"], ["request rolled back: LookupError"])
     assert closings(messages.messages(level=logging.ERROR)) == fails
 
 

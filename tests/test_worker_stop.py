@@ -1,17 +1,17 @@
 """How a worker stops: within its grace, with nothing lost and nothing counted (STOP-1, STOP-2)."""
 
 import asyncio
-import signal
 import threading
 
 import anyio
 import pytest
 from support import fixtures
+from support.busy import Busy, Note
 from support.fixtures import Place
 from support.stores import Wrapper
 from support.working import STOPPED_WITHIN, all_settled, counts, ended, logged, running
 
-from aqueue import Handlers, InvalidQueueArgument, JobEvent, JobReleased, JobSucceeded, Worker, job
+from aqueue import Handlers, InvalidQueueArgument, JobEvent, JobReleased, JobSucceeded, Worker
 from aqueue.testing import eventually
 
 any_place, memory, place = fixtures.any_place, fixtures.memory, fixtures.place

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import redis
@@ -36,7 +36,7 @@ class RedisServer:
         ]  # fmt: skip
         self.process = ServerProcess(command, self._answers, directory)
 
-    def start(self) -> "RedisServer":
+    def start(self) -> Self:
         """Start it, empty, and return it once it answers."""
         self.process.start()
         return self
@@ -106,6 +106,24 @@ class RedisCluster:
         """Return the name that the nodes know a node by."""
         answer: bytes = node.run("CLUSTER", "MYID")
         return answer.decode()
+
+    def begin_move(self, slot: int, target: RedisServer) -> RedisServer:
+        """Let a slot start to move to another node, none of its keys yet; return where it is still served."""
+        source = self.node_of(slot)
+        target.run("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id_of(source))
+        source.run("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id_of(target))
+        return source
+
+    def move_keys(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+        """Move the keys that are in the slot now."""
+        while keys := source.run("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            source.run("MIGRATE", target.host, target.port, "", 0, 5000, "KEYS", *keys)
+
+    def end_move(self, slot: int, source: RedisServer, target: RedisServer) -> None:
+        """Let everybody know that the slot has moved."""
+        self.move_keys(slot, source, target)
+        for node in (target, source, *self.nodes):
+            node.run("CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
     def _is_whole(self, node: RedisServer) -> bool:
         info: bytes = node.run("CLUSTER", "INFO")
@@ -264,7 +282,7 @@ def fresh_valkey_url() -> str:
 @cache
 def shared_server() -> RedisServer:
     """Return a server that the whole test run shares; give every use a prefix of its own."""
-    return kept_until_exit(RedisServer().start, RedisServer.stop)
+    return kept_until_exit(lambda: RedisServer().start(), RedisServer.stop)
 
 
 @cache

@@ -21,6 +21,7 @@ _DRIVERS = (
 _SETTINGS = {
     "application_name": "aqueue",
     "default_transaction_isolation": "read committed",
+    "lock_timeout": "5s",  # whoever holds a lock longer gets us a refusal, not a call of unknown outcome
     # A queue's size changes faster than its statistics, and a plan made for the one is ruin for the other.
     # Every statement here has one good plan, through its index: no other is offered, none is made twice.
     "plan_cache_mode": "force_generic_plan",

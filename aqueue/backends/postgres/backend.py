@@ -94,19 +94,16 @@ class PostgresBackend:
     async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
         """Reserve in list order; what is due or was lost becomes ready first (DELAY-1, LEASE-2)."""
         await self._reclaim()
-        counts = self._arrivals.counts(queues)
-        sweep = await self._sweep(queues, limit)
-        taken = sweep.reserved
-        if sweep.moved and len(taken) < limit:
-            try:
-                sweep = await self._sweep(queues, limit - len(taken))
-            except Exception:
-                if not taken:  # else what was taken first must reach its worker
-                    raise
-            else:
-                taken = sorted(taken + sweep.reserved, key=lambda item: queues.index(item.queue))
-        if not taken:
-            self._arrivals.found_empty(queues, counts, sweep.due_in)
+        taken: list[Reserved] = []
+        try:
+            await self._pop_into(taken, queues, limit)
+        except Exception:
+            if not taken:  # else what was taken first must reach its worker
+                raise
+        except BaseException:
+            for token in {jobs.token(item) for item in taken}:
+                self._unclaimed.append((queues, token))
+            raise
         return taken
 
     async def wait(self, queues: Sequence[str], seconds: float) -> None:
@@ -210,24 +207,50 @@ class PostgresBackend:
         """Delete the oldest records past the age or beyond the count, in one bounded statement."""
         return len(await self._fetch(self._failed_sql.purge, older_than, keep, limit))
 
+    async def _pop_into(self, taken: list[Reserved], queues: Sequence[str], limit: int) -> None:
+        counts = self._arrivals.counts(queues)
+        marks = self._marks.hurry(queues, asyncio.get_running_loop().time())
+        if marks is not None:
+            taken += await self._claim(queues, marks, limit)
+        moved = True
+        while moved and len(taken) < limit:
+            sweep = await self._sweep(queues, limit - len(taken))
+            taken += sweep.reserved
+            moved = sweep.moved > 0
+            if not taken:
+                self._arrivals.found_empty(queues, counts, sweep.due_in)
+        taken.sort(key=lambda item: queues.index(item.queue))
+
+    async def _claim(self, queues: Sequence[str], marks: list[int], limit: int) -> list[Reserved]:
+        token = randbits(63)
+        arguments = (list(queues), [str(mark) for mark in marks], limit, token, self._lease)
+        rows = await self._reserve(queues, token, self._sql.claim, arguments)
+        self._marks.claimed(queues, jobs.lasts(rows))
+        return jobs.claim(rows, queues, token)
+
     async def _sweep(self, queues: Sequence[str], limit: int) -> jobs.Sweep:
-        """Make one sweep. If its reply is lost, what it may have reserved is given back before the next."""
         loop = asyncio.get_running_loop()
         start = self._marks.start(queues, loop.time())
         token = randbits(63)
         arguments = jobs.sweep_arguments(queues, start, limit, token, self._lease)
+        rows = await self._reserve(queues, token, self._sql.sweep, arguments)
+        sweep = jobs.sweep(rows, queues, limit, token)
+        self._marks.swept(queues, start, sweep.swept, loop.time())
+        return sweep
 
-        async def call(connection: asyncpg.Connection) -> jobs.Sweep:
+    async def _reserve(
+        self, queues: Sequence[str], token: int, statement: str, arguments: tuple[object, ...]
+    ) -> Rows:
+        """Run a statement that reserves. If its reply is lost, what it took is given back before the next."""
+
+        async def call(connection: asyncpg.Connection) -> Rows:
             try:
-                rows = await connection.fetch(self._sql.pop, *arguments)
+                return await connection.fetch(statement, *arguments)
             except BaseException:
                 self._unclaimed.append((queues, token))
                 raise
-            return jobs.sweep(rows, queues, limit, token)
 
-        sweep = await self._run(call)
-        self._marks.swept(queues, start, sweep.swept, loop.time())
-        return sweep
+        return await self._run(call)
 
     async def _reclaim(self) -> None:
         """Give back what sweeps reserved whose replies were lost: nobody else knows that nobody has it."""

@@ -8,16 +8,17 @@ _RECORD = """
     id, name, queue, payload, attempts, lost, reason, error_type, error, traceback, pushed_at, failed_at,
     worker, delivery"""
 
-_GIVEN = """unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::int[], $6::int[], $7::text[],
-        $8::text[], $9::text[], $10::text[], $11::float8[], $12::text[], $13::text[]) WITH ORDINALITY AS r (
-        id, name, queue, payload, attempts, lost, reason, error_type, error, traceback, pushed_at, worker,
-        delivery, place)"""
+_GIVEN = """unnest($1::text[], $2::text[], $3::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+        $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
+        WITH ORDINALITY AS r (id, name, queue, start, length, attempts, lost, reason, error_type, error,
+        traceback, pushed_at, worker, delivery, place)"""
 
 # A position in the list is a time and an id. The same id may fail on two queues at once, so each record of a
 # batch gets a time of its own, and one that would not be later than the id's last is moved past it.
 _KEEP = """
     INSERT INTO {failed} ({record})
-    SELECT r.id, name, r.queue, payload, attempts, lost, reason, error_type, error, traceback, pushed_at,
+    SELECT r.id, name, r.queue, substring($4::bytea FROM start::int FOR length::int), attempts::int,
+        lost::int, reason, error_type, error, traceback, pushed_at::float8,
         greatest({now} + r.place * 1e-6,
             (SELECT max(f.failed_at) + 1e-6 FROM {failed} f WHERE f.id = r.id AND f.queue <> r.queue)),
         worker, delivery
@@ -34,8 +35,8 @@ _FAIL = """
 WITH given AS MATERIALIZED (SELECT * FROM {given}),
 gone AS (
     DELETE FROM {jobs} j
-    USING unnest($14::text[], $15::text[], $16::bigint[]) WITH ORDINALITY AS g (queue, id, token, place)
-    WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token
+    USING unnest($16::text[], $17::text[], $18::text[]) WITH ORDINALITY AS g (queue, id, token, place)
+    WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token::bigint
     RETURNING g.place
 ), kept AS ({keep})
 SELECT place FROM gone

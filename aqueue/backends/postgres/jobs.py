@@ -1,6 +1,7 @@
 """The verbs on jobs: batches made into arrays, and rows into what the port speaks of."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
@@ -32,42 +33,63 @@ class Sweep(NamedTuple):
     swept: Swept
 
 
-def pushed(batch: Sequence[Message]) -> tuple[list[object], ...]:
+def pushed(batch: Sequence[Message]) -> tuple[object, ...]:
     """Return the arrays that store a batch."""
     return (
         [message.queue for message in batch],
         [message.id for message in batch],
-        [message.payload for message in batch],
-        [message.delay for message in batch],
+        *payloads([message.payload for message in batch]),
+        [str(message.delay) for message in batch],
     )
+
+
+def payloads(parts: Sequence[bytes]) -> tuple[bytes, list[str], list[str]]:
+    """Return payloads as one string of bytes, and where in it (from 1) and how long each is."""
+    lengths = [len(part) for part in parts]
+    starts = accumulate(lengths[:-1], initial=1)
+    return b"".join(parts), [str(start) for start in starts], [str(length) for length in lengths]
 
 
 def sweep_arguments(
     queues: Sequence[str], start: Start, limit: int, token: int, lease: float
 ) -> tuple[object, ...]:
     """Return the arguments of the statement that sweeps."""
-    return (list(queues), start.marks, start.sinces, start.behind, limit, token, lease)
+    return (
+        list(queues),
+        [str(mark) for mark in start.marks],
+        [str(since) for since in start.sinces],
+        [str(behind) for behind in start.behind],
+        limit,
+        token,
+        lease,
+    )
 
 
 def sweep(rows: Sequence[asyncpg.Record], queues: Sequence[str], limit: int, token: int) -> Sweep:
     """Return what the rows say; a sweep that found nothing makes one without a job."""
-    reserved: list[Reserved] = []
-    last: dict[int, int] = {}
-    for place, seq, id, payload, attempt, lost, waited, *_ in rows:
-        if place is not None:
-            last[place] = seq
-            reserved.append(
-                Reserved(id, queues[place - 1], payload, Receipt(seq, token), attempt, lost, waited)
-            )
     *_, now, cost, moved, due_in = rows[0]
+    reserved = claim(rows, queues, token) if rows[0][0] is not None else []
     swept = Swept(
-        last=last,
+        last=lasts(rows) if reserved else {},
         came_short=len(reserved) < limit,
         is_tidy=moved < _MOVED_AT_ONCE,
         server_now=now,
         cost=cost,
     )
     return Sweep(reserved, moved, due_in, swept)
+
+
+def claim(rows: Sequence[asyncpg.Record], queues: Sequence[str], token: int) -> list[Reserved]:
+    """Return the hand-outs that the rows are."""
+    return [
+        Reserved(id, queues[place - 1], payload, Receipt(seq, token), attempt, lost, waited)
+        for place, seq, id, payload, attempt, lost, waited, *_ in rows
+    ]
+
+
+def lasts(rows: Sequence[asyncpg.Record]) -> dict[int, int]:
+    """Return the last `seq` that came from each queue, by its place."""
+    return {row[0]: row[1] for row in rows}
 
 
 class Settling(NamedTuple):
@@ -93,14 +115,14 @@ def settling(batch: Sequence[Item], reserved: Callable[[Item], Reserved]) -> Set
         (
             [items[index].queue for index in order],
             [items[index].id for index in order],
-            [_token(items[index]) for index in order],
+            [_known_token(items[index]) for index in order],
         ),
     )
 
 
-def released(batch: Sequence[Releasing], order: Sequence[int]) -> tuple[list[Any], ...]:
+def released(batch: Sequence[Releasing], order: Sequence[int]) -> tuple[list[str], list[str]]:
     """Return the further arrays of a batch to release: delays, and whether they count."""
-    return [batch[index].delay for index in order], [batch[index].counted for index in order]
+    return [str(batch[index].delay) for index in order], [str(batch[index].counted) for index in order]
 
 
 def itself(reserved: Reserved) -> Reserved:
@@ -120,6 +142,12 @@ def stats(row: Mapping[int, Any] | asyncpg.Record) -> QueueStats:
     )
 
 
-def _token(item: Reserved) -> int | None:
+def token(item: Reserved) -> int:
+    """Return the token of a hand-out of ours."""
+    assert isinstance(item.receipt, Receipt)
+    return item.receipt.token
+
+
+def _known_token(item: Reserved) -> str | None:
     """Nothing equals NULL: a receipt of another store settles nothing."""
-    return item.receipt.token if isinstance(item.receipt, Receipt) else None
+    return str(item.receipt.token) if isinstance(item.receipt, Receipt) else None

@@ -17,6 +17,7 @@ _INTERVAL = 1.0
 _CHEAP = 0.005
 _SHARE = 10.0
 _SLACK = 0.05
+_HURRY = 0.05
 _REMEMBERED = 10_000
 
 
@@ -58,6 +59,18 @@ class Marks:
         self._usual = 0.0
         self._whole = (0.0, 0.0)
         self._next_look_behind = _ALWAYS
+        self._busy: dict[tuple[str, ...], float] = {}
+
+    def hurry(self, queues: Sequence[str], now: float) -> list[int] | None:
+        """Return where a mere claim may start; None if a sweep is due, or these queues are not busy."""
+        if now >= self._busy.get(tuple(queues), _ALWAYS):
+            return None
+        return [self._mark(queue).seq for queue in queues]
+
+    def claimed(self, queues: Sequence[str], last: dict[int, int]) -> None:
+        """Remember where a claim ended on each queue it came to."""
+        for place, seq in last.items():
+            self._mark(queues[place - 1]).seq = seq
 
     def start(self, queues: Sequence[str], now: float) -> Start:
         """Return where to start; a queue whose round is due is looked through from the beginning."""
@@ -77,10 +90,12 @@ class Marks:
         pause = self._pause_after(start, sweep)
         if pause:
             self._next_look_behind = now + pause
+        self.claimed(queues, sweep.last)
+        if len(self._busy) >= _REMEMBERED:
+            self._busy.clear()
+        self._busy[tuple(queues)] = _ALWAYS if sweep.came_short else now + _HURRY
         for place, queue in enumerate(queues, 1):
             mark = self._mark(queue)
-            if place in sweep.last:
-                mark.seq = sweep.last[place]
             if sweep.is_tidy:
                 mark.since = sweep.server_now - _SLACK
             if start.whole[place - 1] and (sweep.came_short or place <= max(sweep.last)):

@@ -25,6 +25,7 @@ async def migrate(connection: asyncpg.Connection, names: Names) -> None:
         return
     await connection.execute("BEGIN")
     try:
+        await connection.execute("SET LOCAL lock_timeout = 0")
         await connection.fetchval(schema.LOCK, names.lock)
         if not await connection.fetchval(schema.HAS_SCHEMA, names.fill("{schema}")):
             await connection.execute(names.fill(schema.SCHEMA))

@@ -1,22 +1,55 @@
 """The statements on jobs, as data.
 
-Batches travel as arrays, one statement each, which commits by itself. Rows are locked for a claim with SKIP
-LOCKED, so no claim ever waits, and settlements lock theirs in the order of their arrays, which the caller
-sorts, so that no two of them can deadlock.
+Batches travel as arrays, one statement each, which commits by itself. The arrays are of text, whatever they
+hold, and payloads come as one string of bytes: of these the driver knows how to encode them, while for other
+arrays it would first ask the server, on each new connection, with a query that may take seconds to compile.
+
+Rows are locked for a claim with SKIP LOCKED, so no claim ever waits, and settlements lock theirs in the order
+of their arrays, which the caller sorts, so that no two of them can deadlock.
 """
 
 from dataclasses import dataclass
 
 from aqueue.backends.postgres.schema import Names
 
-# The sweep reads its clock once, makes due jobs ready, takes lost ones back, and reserves. All parts see the
+# Probes the queues in list order and stops at the limit: a nested loop, each queue in the order of its index,
+# ahead of the mark first and, where asked, behind it.
+_FOUND = """
+    SELECT w.place, j.at FROM wanted w CROSS JOIN LATERAL (
+        SELECT at FROM (
+            SELECT ctid AS at FROM {jobs}
+            WHERE state = 0 AND queue = w.queue AND seq > w.mark
+            ORDER BY seq LIMIT $LIMIT FOR UPDATE SKIP LOCKED
+        ) ahead
+        UNION ALL
+        SELECT at FROM (
+            SELECT ctid AS at FROM {jobs}
+            WHERE w.behind AND state = 0 AND queue = w.queue AND seq <= w.mark
+            ORDER BY seq LIMIT $LIMIT FOR UPDATE SKIP LOCKED
+        ) passed
+    ) j
+    LIMIT $LIMIT
+"""
+
+# A claim reserves what is ready, and that is all: for a queue that is busy, between two sweeps.
+_CLAIM = """
+WITH wanted AS MATERIALIZED (
+    SELECT queue, mark::bigint, false AS behind, place
+    FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (queue, mark, place)
+),
+found AS MATERIALIZED ({found})
+UPDATE {jobs} j SET state = 2, token = $4, lease_until = {now} + $5
+FROM found WHERE j.ctid = found.at
+RETURNING found.place, seq, id, payload, attempts + 1, lost, greatest(0, {now} - ready_at)
+"""
+
+# A sweep reads its clock once, makes due jobs ready, takes lost ones back, and reserves. All parts see the
 # same snapshot: what became ready in this sweep is handed out by the next, which its caller makes at once.
-# `found` probes the queues in list order and stops at the limit: a nested loop, each queue in the order of
-# its index, ahead of the mark first and, where asked, behind it.
-_POP = """
+_SWEEP = """
 WITH clock AS MATERIALIZED (SELECT {now} AS now),
 wanted AS MATERIALIZED (
-    SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bool[])
+    SELECT queue, mark::bigint, since::float8, behind::bool, place
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
         WITH ORDINALITY AS w (queue, mark, since, behind, place)
 ),
 due AS MATERIALIZED (
@@ -42,22 +75,7 @@ taken_back AS (
         attempts = attempts + 1, lost = lost + 1, token = NULL, lease_until = NULL
     FROM expired WHERE {jobs}.ctid = expired.at RETURNING 1
 ),
-found AS MATERIALIZED (
-    SELECT w.place, j.at FROM wanted w CROSS JOIN LATERAL (
-        SELECT at FROM (
-            SELECT ctid AS at FROM {jobs}
-            WHERE state = 0 AND queue = w.queue AND seq > w.mark
-            ORDER BY seq LIMIT $5 FOR UPDATE SKIP LOCKED
-        ) ahead
-        UNION ALL
-        SELECT at FROM (
-            SELECT ctid AS at FROM {jobs}
-            WHERE w.behind AND state = 0 AND queue = w.queue AND seq <= w.mark
-            ORDER BY seq LIMIT $5 FOR UPDATE SKIP LOCKED
-        ) passed
-    ) j
-    LIMIT $5
-),
+found AS MATERIALIZED ({found}),
 taken AS (
     UPDATE {jobs} SET state = 2, token = $6, lease_until = (SELECT now FROM clock) + $7
     FROM found WHERE {jobs}.ctid = found.at
@@ -79,9 +97,10 @@ _NEWS_OF = "GROUP BY queue HAVING min(due) < 1"
 _PUSH = """
 WITH stored AS (
     INSERT INTO {jobs} (queue, id, payload, state, ready_at)
-    SELECT queue, id, payload, CASE WHEN delay > 0 THEN 1 ELSE 0 END, {now} + delay
-    FROM unnest($2::text[], $3::text[], $4::bytea[], $5::float8[])
-        WITH ORDINALITY AS g (queue, id, payload, delay, place)
+    SELECT queue, id, substring($4::bytea FROM start::int FOR length::int),
+        CASE WHEN delay::float8 > 0 THEN 1 ELSE 0 END, {now} + delay::float8
+    FROM unnest($2::text[], $3::text[], $5::text[], $6::text[], $7::text[])
+        WITH ORDINALITY AS g (queue, id, start, length, delay, place)
     ORDER BY place
     ON CONFLICT (queue, id) DO NOTHING
     RETURNING queue, CASE state WHEN 0 THEN 0 ELSE ready_at - {now} END AS due
@@ -91,15 +110,15 @@ WITH stored AS (
 
 _ACK = """
 DELETE FROM {jobs} j
-USING unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (queue, id, token, place)
-WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token
+USING unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS g (queue, id, token, place)
+WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token::bigint
 RETURNING g.place
 """
 
 _EXTEND = """
 UPDATE {jobs} j SET lease_until = {now} + $4
-FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (queue, id, token, place)
-WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token
+FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS g (queue, id, token, place)
+WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token::bigint
 RETURNING g.place
 """
 
@@ -112,8 +131,11 @@ WITH put_back AS (
         attempts = attempts + CASE WHEN g.counted THEN 1 ELSE 0 END,
         lost = CASE WHEN g.counted THEN 0 ELSE lost END,
         token = NULL, lease_until = NULL
-    FROM unnest($2::text[], $3::text[], $4::bigint[], $5::float8[], $6::bool[])
-        WITH ORDINALITY AS g (queue, id, token, delay, counted, place)
+    FROM (
+        SELECT queue, id, token::bigint, delay::float8, counted::bool, place
+        FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+            WITH ORDINALITY AS h (queue, id, token, delay, counted, place)
+    ) g
     WHERE j.queue = g.queue AND j.id = g.id AND j.token = g.token
     RETURNING g.place, j.queue, j.seq, g.delay AS due
 ), news AS ({news} FROM put_back {news_of})
@@ -177,7 +199,8 @@ class JobStatements:
     """The statements on jobs, for one set of names."""
 
     push: str
-    pop: str
+    claim: str
+    sweep: str
     ack: str
     extend: str
     release: str
@@ -193,7 +216,8 @@ def job_statements(names: Names) -> JobStatements:
     news = {"news": _NEWS, "news_of": _NEWS_OF}
     return JobStatements(
         push=names.fill(_PUSH, **news),
-        pop=names.fill(_POP),
+        claim=names.fill(_CLAIM, found=_FOUND.replace("$LIMIT", "$3")),
+        sweep=names.fill(_SWEEP, found=_FOUND.replace("$LIMIT", "$5")),
         ack=names.fill(_ACK),
         extend=names.fill(_EXTEND),
         release=names.fill(_RELEASE, **news),

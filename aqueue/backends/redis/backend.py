@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from aqueue.backends.redis import scripts
 from aqueue.backends.redis.arrivals import Arrivals
+from aqueue.backends.redis.browsing import Browsing
 from aqueue.backends.redis.checks import check_server
 from aqueue.backends.redis.client import Client
 from aqueue.backends.redis.failed_jobs import FailedJobs
@@ -49,6 +50,7 @@ class RedisBackend:
         self._keys = KeySpace(settings.prefix)
         self._client = Client(settings.topology())
         self._arrivals = Arrivals(self._keys, self._dial_for_hints)
+        self._browsing = Browsing(self._client, self._keys)
         self._failed = FailedJobs(self._client, self._keys)
         self._transitions = Transitions(self._client, self._keys, self._failed, lease=lease)
         self._handouts = HandOuts(self._client, self._keys, self._arrivals, lease=lease, most=_MOST_ITEMS)
@@ -118,6 +120,10 @@ class RedisBackend:
         reply = await self._client.run(_CLEAR, names, (), slot=keys.slot, lane=_ASKING)
         assert isinstance(reply, int)
         return reply
+
+    async def browse(self, queue: str, *, after: str | None, limit: int) -> Sequence[Message]:
+        """List waiting and leased jobs by id."""
+        return await self._browsing.page(queue, after=after, limit=limit)
 
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
         """Store each record once."""

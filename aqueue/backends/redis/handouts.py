@@ -59,7 +59,10 @@ class HandOuts:
         """Return at an arrival, at the next due time or expiry, or after `seconds`."""
         known = self._arrivals.emptiness(queues)
         if known is None:
-            known = await self._look(queues)
+            # Whoever waits may be cancelled at any moment, and a cancelled call drops its connection.
+            looking = asyncio.create_task(self._look(queues))
+            looking.add_done_callback(_read)
+            known = await asyncio.shield(looking)
         await self._arrivals.wait(queues, known, seconds)
 
     async def _sweep_each(self, queues: Sequence[str], limit: int) -> tuple[list[Reserved], float]:
@@ -120,6 +123,11 @@ class HandOuts:
             except BaseException:
                 self._lost |= {**lost, (queue, token): until}
                 raise
+
+
+def _read(looking: "asyncio.Task[Emptiness]") -> None:
+    if not looking.cancelled():
+        looking.exception()
 
 
 def _reserved(reply: Reply, queues: Sequence[str], token: str) -> list[Reserved]:

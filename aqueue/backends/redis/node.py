@@ -58,9 +58,7 @@ class Node:
             dialling.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await dialling
-        for link in self._links:
-            if link is not None:
-                await link.aclose()
+        await asyncio.gather(*(link.aclose() for link in self._links if link is not None))
 
     async def _made(self, lane: int) -> Link:
         try:

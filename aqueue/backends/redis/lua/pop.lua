@@ -1,7 +1,9 @@
--- Sweep queues in order: make due jobs ready, take expired leases back, hand out up to a limit (POP-2, LEASE-2).
+-- Sweep queues in order: make due jobs ready, take expired leases back, hand out up to a limit.
+-- (POP-2, LEASE-2)
 -- KEYS: for each queue: pending delayed leased jobs counts
 -- ARGV: limit, lease in microseconds, token of this hand-out
--- Returns {now, the next due time of those swept or 0, then for each queue that gave something {number, entries, payloads, counts}}
+-- Returns {now, the next due time on these queues or 0, and for each queue that gave something
+-- {its number, entries, payloads, counts or nil}}
 
 local PER_SWEEP = '100' -- texts are passed on faster than numbers
 local FIRST_STEP = 8
@@ -164,7 +166,8 @@ for number = 1, #KEYS / 5 do
   local is_swept, trouble = pcall(sweep, number)
   if not is_swept then
     if left == limit then
-      error(trouble, 0)
+      local refusal = type(trouble) == 'table' and trouble.err or trouble
+      return string.match(refusal, '^%u+ ') and redis.error_reply(refusal) or error(trouble, 0)
     end
     break
   end
