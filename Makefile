@@ -16,13 +16,21 @@ RUNNABLE := $(VENV)/.runnable
 DEVELOPED := $(VENV)/.developed
 
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types check format clean
+.PHONY: demo test test-twice lint types check format clean
 
-demo: $(RUNNABLE)
+# Most tests wait for a store, a lease or a process, so more of them than there are cores run side by side.
+JOBS ?= 4
+
+demo: $(if $(URL),$(DEVELOPED),$(RUNNABLE))
 	@$(BIN)/python -m examples.census $(if $(URL),--url '$(URL)') $(ARGS)
 
 test: $(DEVELOPED)
-	$(BIN)/python -m pytest $(ARGS)
+	@bash .ci/servers
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+# Two random orders; each run prints its seed, and make test ARGS=--randomly-seed=… repeats it.
+test-twice: test
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 lint: $(DEVELOPED)
 	$(BIN)/ruff check .

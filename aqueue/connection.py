@@ -27,6 +27,9 @@ _BACKENDS: Mapping[str, tuple[str, str | None]] = {
     "unix": ("aqueue.backends.redis", "redis"),
     "redis+sentinel": ("aqueue.backends.redis", "redis"),
     "redis+cluster": ("aqueue.backends.redis", "redis"),
+    "mysql": ("aqueue.backends.mysql", "mysql"),
+    "mariadb": ("aqueue.backends.mysql", "mysql"),
+    "mysql+asyncmy": ("aqueue.backends.mysql", "mysql"),
 }
 _ENTRY_POINTS = "aqueue.backends"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from servers import pgbouncer, postgres, redis
+from servers import mysql, pgbouncer, postgres, redis
 
 from aqueue.testing.clock import ManualClock
 from aqueue.testing.contract import Harness
@@ -32,6 +32,7 @@ class StoreUnderTest:
 
 STORES = (
     StoreUnderTest(name="memory", fresh_url=lambda _: f"memory://{uuid4().hex}", takes_clock=True),
+    StoreUnderTest(name="mysql", fresh_url=lambda _: mysql.fresh_url(), unreachable=mysql.unreachable),
     StoreUnderTest(
         name="postgres", fresh_url=lambda _: postgres.fresh_url(), unreachable=postgres.unreachable
     ),

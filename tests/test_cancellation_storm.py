@@ -26,6 +26,7 @@ class Note:
 
 
 @pytest.mark.rule("POP-6", "PUSH-6", "PUSH-11", "STOP-2")
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", ["memory", "coalesced", "sqlite"])
 async def test_no_cancellation_loses_or_doubles_a_job_or_breaks_or_leaves_anything(
     kind: str, tmp_path: Path

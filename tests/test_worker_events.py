@@ -144,7 +144,7 @@ class Impossible(BaseException):
 
 
 @pytest.mark.rule("WORK-4")
-@pytest.mark.parametrize("error", [ValueError, KeyError, asyncio.CancelledError, Impossible])
+@pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError, Impossible])
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("text", ["returns", "raises", "lost"])
 async def test_a_throwing_listener_is_logged_and_changes_nothing(

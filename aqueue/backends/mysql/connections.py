@@ -29,8 +29,8 @@ _INSIST_FOR = 5.0
 _LONGEST_PAUSE = 0.2
 
 # A client that is gone without a word, its machine switched off, must not keep rows locked for the eight
-# hours that are the servers' default: after 30 seconds without a statement its transaction is undone. Waits for
-# locks are short, because they are repeated. Notes, such as that a table exists, are of no interest.
+# hours that are the servers' default: after 30 seconds without a statement its transaction is undone. Waits
+# for locks are short, because they are repeated. Notes, such as that a table exists, are of no interest.
 _SET_UP = (
     "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",

@@ -55,6 +55,5 @@ class FailedStatements:
 def failed_statements(names: Names) -> FailedStatements:
     """Return the statements with the names of the tables in their places."""
     parts = {"clock": NOW, "record": _RECORD}
-    return FailedStatements(
-        **{each.name: names.fill(each.default, **parts) for each in fields(FailedStatements)}
-    )
+    templates = {each.name: str(each.default) for each in fields(FailedStatements)}
+    return FailedStatements(**{name: names.fill(template, **parts) for name, template in templates.items()})

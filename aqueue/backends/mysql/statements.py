@@ -113,4 +113,5 @@ class JobStatements:
 
 def job_statements(names: Names) -> JobStatements:
     """Return the statements with the names of the tables in their places."""
-    return JobStatements(**{each.name: names.fill(each.default, **_PARTS) for each in fields(JobStatements)})
+    templates = {each.name: str(each.default) for each in fields(JobStatements)}
+    return JobStatements(**{name: names.fill(template, **_PARTS) for name, template in templates.items()})

@@ -212,12 +212,12 @@ class PostgresBackend:
         marks = self._marks.hurry(queues, asyncio.get_running_loop().time())
         if marks is not None:
             taken += await self._claim(queues, marks, limit)
-        moved = True
-        while moved and len(taken) < limit:
+        moved = len(taken) < limit
+        while moved:
             sweep = await self._sweep(queues, limit - len(taken))
             taken += sweep.reserved
-            moved = sweep.moved > 0
-            if not taken:
+            moved = sweep.moved > 0 and len(taken) < limit
+            if not (taken or moved):
                 self._arrivals.found_empty(queues, counts, sweep.due_in)
         taken.sort(key=lambda item: queues.index(item.queue))
 

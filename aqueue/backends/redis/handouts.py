@@ -23,6 +23,7 @@ from aqueue.backends.redis.transitions import microseconds
 from aqueue.port import Reserved
 
 _LANE = 1
+_TOKEN = 20
 _UNREADABLE = (-1, 0)
 
 
@@ -66,19 +67,27 @@ class HandOuts:
         await self._arrivals.wait(queues, known, seconds)
 
     async def _sweep_each(self, queues: Sequence[str], limit: int) -> tuple[list[Reserved], float]:
-        taken: list[Reserved] = []
-        until = math.inf
-        for queue in queues:
-            try:
-                found, due = await self._sweep((queue,), limit - len(taken))
-            except Exception:
-                if not taken:
-                    raise
-                break  # what the queues before it gave must not be stranded
-            taken += found
-            until = min(until, due)
-            if len(taken) >= limit:
-                break
+        """Sweep the first queue, ask all others at once if they have anything, and sweep those that do."""
+        taken, until = await self._sweep(queues[:1], limit)
+        others = queues[1:] if len(taken) < limit else ()
+        try:
+            moments = await asyncio.gather(*(self._due((queue,)) for queue in others))
+            now = asyncio.get_running_loop().time()
+            for queue, moment in zip(others, moments, strict=True):
+                if moment > now:
+                    until = min(until, moment)
+                elif len(taken) < limit:
+                    found, due = await self._sweep((queue,), limit - len(taken))
+                    taken += found
+                    until = min(until, due)
+        except asyncio.CancelledError:
+            for item in taken:
+                self._note_lost((item.queue,), str(item.receipt)[-_TOKEN:])
+            raise
+        except Exception:
+            if not taken:
+                raise
+            # What the queues before gave must not be stranded; the next sweep will tell of the trouble.
         return taken, until
 
     async def _sweep(self, queues: Sequence[str], limit: int) -> tuple[list[Reserved], float]:
@@ -96,13 +105,14 @@ class HandOuts:
     async def _look(self, queues: Sequence[str]) -> Emptiness:
         """Learn what an empty sweep would have told, where there was none."""
         counts = self._arrivals.counts(queues)
-        until = math.inf
-        for group in [(queue,) for queue in queues] if self._client.is_partitioned else [queues]:
-            keys = [self._keys.of(queue) for queue in group]
-            names = [name for one in keys for name in one[:3]]
-            reply = await self._client.run(_LOOK, names, (), slot=keys[0].slot, lane=_LANE)
-            until = min(until, _moment(reply))
-        return Emptiness(counts, until)
+        groups = [(queue,) for queue in queues] if self._client.is_partitioned else [queues]
+        return Emptiness(counts, min(await asyncio.gather(*(self._due(group) for group in groups))))
+
+    async def _due(self, queues: Sequence[str]) -> float:
+        """Return the loop's time when a sweep of these queues finds something; past where it would now."""
+        keys = [self._keys.of(queue) for queue in queues]
+        names = [name for one in keys for name in one[:3]]
+        return _moment(await self._client.run(_LOOK, names, (), slot=keys[0].slot, lane=_LANE))
 
     def _note_lost(self, queues: Sequence[str], token: str) -> None:
         """The script may have run; after a lease there is nothing left to give back."""
