@@ -1,88 +1,23 @@
-"""What is PostgreSQL's own: its URL, schema and plans, pushes in the caller's transaction, and PgBouncer."""
+"""What is PostgreSQL's own: its URL, schema, clock, waiting and lost replies; and PgBouncer."""
 
 import asyncio
 import re
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 import pytest
 from servers import pgbouncer, postgres
-from servers.reach import check_reachable
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from support.postgres_places import Note, backend_on, listening, messages, numbers, table
 
-from aqueue import InvalidQueueArgument, Queue, StoreRefused, connect, job
-from aqueue.backends.postgres import PostgresBackend, from_url, jobs, migration_sql, schema
-from aqueue.backends.postgres.marks import Marks, Swept
+from aqueue import InvalidQueueArgument, Queue, StoreRefused, connect
+from aqueue.backends.postgres import PostgresBackend, migration_sql, schema
 from aqueue.connection import open_backend
-from aqueue.port import Message, Releasing, Reserved, StoreOptions
+from aqueue.port import Releasing, Reserved, StoreOptions
 from aqueue.testing import eventually
-from aqueue.urls import parse_url
 
+pytest_plugins = ["support.postgres_fixtures"]
 pytestmark = pytest.mark.usefixtures("reachable")
-
-
-@job(name="postgres.note")
-class Note:
-    text: str
-
-
-@pytest.fixture(scope="module")
-def reachable() -> None:
-    check_reachable("postgres", postgres.unreachable())
-
-
-@pytest.fixture(scope="module")
-def pgbouncer_reachable() -> None:
-    check_reachable("pgbouncer", pgbouncer.unreachable())
-
-
-@pytest.fixture
-def url(reachable: None) -> str:
-    return postgres.fresh_url()
-
-
-@pytest.fixture
-async def queue(url: str) -> AsyncIterator[Queue]:
-    async with connect(url) as queue:
-        await queue.migrate()
-        yield queue
-
-
-@pytest.fixture
-async def backend(url: str) -> AsyncIterator[PostgresBackend]:
-    backend = backend_on(url)
-    await backend.open()
-    await backend.migrate()
-    yield backend
-    await backend.aclose()
-
-
-@pytest.fixture
-async def mine() -> AsyncIterator[asyncpg.Connection]:
-    """The application's own connection to the same database."""
-    connection = await asyncpg.connect(postgres.url())
-    yield connection
-    await connection.close()
-
-
-def backend_on(url: str, lease: float = 60.0) -> PostgresBackend:
-    return from_url(parse_url(url), StoreOptions(lease=lease, clock=time.time))
-
-
-def messages(count: int, *, queue: str = "default", first: int = 1, delay: float = 0.0) -> list[Message]:
-    return [Message(f"{number:032x}", queue, b"x" * 200, delay) for number in range(first, first + count)]
-
-
-def table(url: str, name: str = "jobs") -> str:
-    found = re.search(r"table=(\w+)", url)
-    assert found is not None
-    return f"public.{found[1]}_{name}"
-
-
-async def numbers(backend: PostgresBackend, limit: int, *queues: str) -> list[int]:
-    return [int(item.id, 16) for item in await backend.pop(queues or ("default",), limit)]
 
 
 # -- the URL --------------------------------------------------------------------------------------------
@@ -195,199 +130,6 @@ def test_a_released_step_never_changes() -> None:
     assert "state smallint" in schema.STEPS[0]
 
 
-# -- plans ----------------------------------------------------------------------------------------------
-
-
-async def plan(backend: PostgresBackend, statement: str, *arguments: object) -> str:
-    """Return the statement's plan as it is run, the buffers it touched included; what it did is undone."""
-
-    async def explain(connection: asyncpg.Connection) -> str:
-        async with connection.transaction():
-            rows = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {statement}", *arguments)
-            await connection.execute("SELECT set_config('aqueue.undo', '1', true)")
-            return "\n".join(row[0] for row in rows)
-
-    return await backend._run(explain)
-
-
-def buffers(text: str) -> int:
-    """Return how many buffers the whole statement touched: its first line of them."""
-    found = re.search(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", text)
-    assert found is not None
-    return int(found[1]) + int(found[2] or 0)
-
-
-@pytest.mark.rule("POP-8")
-async def test_a_pop_reads_its_indexes_and_never_the_backlog(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
-) -> None:
-    pop = (["high", "default"], ["-1"] * 2, ["-inf"] * 2, ["true"] * 2, 10, 1, 60.0)
-    touched = []
-    for backlog in (1_000, 60_000):
-        await fill(mine, url, backlog)
-
-        text = await plan(backend, backend._sql.sweep, *pop)
-
-        assert "Seq Scan" not in text
-        assert "Index Scan using" in text
-        rows = [int(number) for number in re.findall(r"Index Scan using \w+_ready .*?rows=(\d+)", text)]
-        assert max(rows) <= 10, text
-        touched.append(buffers(text))
-    assert touched[1] <= touched[0] * 1.5, touched
-
-
-@pytest.mark.rule("POP-8")
-async def test_settling_finds_each_job_by_its_key(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
-) -> None:
-    await fill(mine, url, 20_000)
-    keys = (["default"] * 3, [f"{number:032x}" for number in range(3)], ["1", "2", "3"])
-
-    for statement, arguments in (
-        (backend._sql.ack, keys),
-        (backend._sql.extend, (*keys, 60.0)),
-        (backend._sql.release, ("channel", *keys, ["0"] * 3, ["true"] * 3)),
-    ):
-        text = await plan(backend, statement, *arguments)
-        assert "Seq Scan" not in text
-        assert re.search(r"Index Scan using \w+_held", text), text
-
-
-@pytest.mark.rule("FAIL-2")
-async def test_every_page_of_failed_jobs_reads_its_own_index(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
-) -> None:
-    await mine.execute(
-        f"""INSERT INTO {table(url, "failed")}
-        SELECT md5(n::text), 'job' || n % 7, 'queue' || n % 5, '', 1, 0, 'error', '', '', '', NULL, n, '', ''
-        FROM generate_series(1, 20000) n"""
-    )
-
-    for (by_queue, by_job), statement in backend._failed_sql.pages.items():
-        wanted = ("queue1" if by_queue else None, "job1" if by_job else None)
-        text = await plan(backend, statement, *wanted, 5000.0, "", 20)
-        index = {(0, 0): "all", (1, 0): "queue", (0, 1): "name", (1, 1): "queue_name"}[by_queue, by_job]
-        assert re.search(rf"Index Scan using \w+_failed_{index} ", text), text
-        assert "Sort" not in text
-
-
-async def fill(connection: asyncpg.Connection, url: str, count: int) -> None:
-    await connection.execute(f"TRUNCATE {table(url)}")
-    await connection.execute(
-        f"""INSERT INTO {table(url)} (queue, id, payload, state, ready_at)
-        SELECT 'default', md5(n::text), '\\x00', n % 2, n + 1e10 * (n % 2)
-        FROM generate_series(1, {count * 2}) n ORDER BY n"""
-    )
-
-
-# -- low-water marks ------------------------------------------------------------------------------------
-
-
-@pytest.mark.rule("POP-8")
-async def test_dead_rows_pinned_by_an_old_snapshot_are_not_read_again(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
-) -> None:
-    async with mine.transaction(isolation="repeatable_read"):
-        await mine.fetchval("SELECT count(*) FROM pg_class")
-        for first in range(1, 20_001, 500):
-            await backend.push(messages(500, first=first))
-        while (taken := await backend.pop(["default"], 500)) and not int(taken[0].id, 16) > 19_000:
-            await backend.ack(taken)
-
-        start = backend._marks.start(["default"], asyncio.get_running_loop().time())
-        at_the_mark = jobs.sweep_arguments(["default"], start._replace(behind=[False]), 1, 1, 60.0)
-        marked = buffers(await plan(backend, backend._sql.sweep, *at_the_mark))
-        whole = buffers(
-            await plan(backend, backend._sql.sweep, ["default"], ["-1"], ["-inf"], ["false"], 1, 2, 60.0)
-        )
-
-    assert start.marks[0] > 0, "it started anew just now; the marks are tried at another time"
-    assert marked < 100 < 1_000 < whole
-
-
-@pytest.mark.rule("POP-2", "POP-8")
-async def test_a_job_that_went_back_behind_the_mark_is_found(url: str, backend: PostgresBackend) -> None:
-    other = backend_on(url)
-    await other.open()
-    await backend.push(messages(6))
-    held = await other.pop(["default"], 2)
-    assert await numbers(backend, 2) == [3, 4]
-
-    await other.release([Releasing(item, counted=False) for item in held])
-
-    found: list[int] = []
-
-    async def all_found() -> bool:
-        found.extend(await numbers(backend, 1))
-        return len(found) == 4
-
-    await eventually(all_found)
-    assert sorted(found) == [1, 2, 5, 6]
-    await other.aclose()
-
-
-@pytest.mark.rule("POP-8")
-async def test_a_push_that_commits_late_is_found(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
-) -> None:
-    transaction = mine.transaction()
-    await transaction.start()
-    await backend.push_within(mine, messages(1))
-    await backend.push(messages(2, first=2))
-    assert await numbers(backend, 2) == [2, 3]
-
-    await transaction.commit()
-
-    assert await numbers(backend, 2) == [1]
-
-
-def test_marks_look_behind_while_it_is_cheap() -> None:
-    marks = Marks()
-    _sweep(marks, 0.0, cost=0.001)
-
-    assert marks.start(["q"], 0.1).behind == [True]
-
-
-def test_marks_don_t_look_behind_more_than_a_tenth_of_the_time_where_it_is_slow() -> None:
-    marks = Marks()
-    for now in (0.0, 2.0):
-        _sweep(marks, now, cost=0.050)
-    assert marks.start(["q"], 2.1).behind == [False]
-    _sweep(marks, 2.1, cost=0.001)
-
-    assert marks.start(["q"], 2.6).behind == [True]
-    assert marks.start(["q"], 2.6).marks == [7]
-    assert marks.start(["q"], 3.1).whole == [True]
-
-
-def test_one_slow_sweep_by_chance_changes_nothing() -> None:
-    marks = Marks()
-    _sweep(marks, 0.0, cost=0.001)
-    _sweep(marks, 2.0, cost=0.500)
-
-    assert marks.start(["q"], 2.1).behind == [True]
-
-
-def test_a_queue_that_a_sweep_did_not_come_to_keeps_its_turn() -> None:
-    marks = Marks()
-    start = marks.start(["high", "low"], 0.0)
-
-    marks.swept(
-        ["high", "low"],
-        start,
-        Swept(last={1: 5}, came_short=False, is_tidy=True, server_now=1.0, cost=0.001),
-        0.0,
-    )
-
-    assert marks.start(["high", "low"], 0.1).whole == [False, True]
-
-
-def _sweep(marks: Marks, now: float, *, cost: float) -> None:
-    start = marks.start(["q"], now)
-    swept = Swept(last={1: 7}, came_short=True, is_tidy=True, server_now=now, cost=cost)
-    marks.swept(["q"], start, swept, now)
-
-
 # -- the clock ------------------------------------------------------------------------------------------
 
 
@@ -419,116 +161,6 @@ async def test_names_compare_byte_by_byte(backend: PostgresBackend) -> None:
     assert await numbers(backend, 5, "Mail") == [1]
 
 
-# -- pushing inside the application's transaction --------------------------------------------------------
-
-
-@pytest.mark.rule("PUSH-8")
-async def test_a_job_comes_and_goes_with_an_asyncpg_transaction(
-    queue: Queue, mine: asyncpg.Connection
-) -> None:
-    for commits in (False, True):
-        transaction = mine.transaction()
-        await transaction.start()
-        await queue.push_many([Note("a"), Note("b")], connection=mine)
-        assert await queue.size() == 0
-
-        await (transaction.commit() if commits else transaction.rollback())
-
-        assert await queue.size() == (2 if commits else 0)
-
-
-@pytest.mark.rule("PUSH-8")
-async def test_a_pools_connection_will_do(queue: Queue) -> None:
-    async with asyncpg.create_pool(postgres.url(), min_size=0, max_size=1) as pool:
-        for _ in range(2):
-            async with pool.acquire() as connection, connection.transaction():
-                await queue.push(Note("x"), connection=connection)
-
-    assert await queue.size() == 2
-
-
-@pytest.mark.rule("PUSH-8")
-async def test_a_job_shares_a_sqlalchemy_sessions_fate(queue: Queue) -> None:
-    engine = create_async_engine(_sqlalchemy_url(postgres.url()))
-    async with AsyncSession(engine) as session:
-        await queue.push(Note("x"), connection=session)
-        await session.rollback()
-        assert await queue.size() == 0
-        await queue.push_many([Note("y"), Note("z")], connection=session)
-        assert await queue.size() == 0
-        await session.commit()
-    async with engine.begin() as connection:
-        await queue.push(Note("x"), connection=connection)
-    async with engine.connect() as connection:
-        await queue.push(Note("x"), connection=connection)  # and nobody commits it
-    await engine.dispose()
-
-    assert await queue.size() == 3
-
-
-@pytest.mark.rule("PUSH-8")
-async def test_a_connection_that_commits_by_itself_is_refused(queue: Queue, mine: asyncpg.Connection) -> None:
-    engine = create_async_engine(_sqlalchemy_url(postgres.url()), isolation_level="AUTOCOMMIT")
-    async with engine.connect() as connection:
-        for unfit in (mine, connection):
-            with pytest.raises(InvalidQueueArgument, match="transaction"):
-                await queue.push(Note("x"), connection=unfit)
-    await engine.dispose()
-
-    assert await queue.size() == 0
-
-
-@pytest.mark.rule("PUSH-8")
-async def test_a_connection_to_another_database_is_refused(queue: Queue, mine: asyncpg.Connection) -> None:
-    name = f"other_{time.time_ns()}"
-    await mine.execute(f"CREATE DATABASE {name}")
-    other = await asyncpg.connect(postgres.url().replace("/postgres", f"/{name}"))
-    async with other.transaction():
-        with pytest.raises(InvalidQueueArgument, match="another database"):
-            await queue.push(Note("x"), connection=other)
-        assert await other.fetchval("SELECT 1") == 1  # the caller's transaction goes on
-    await other.close()
-
-
-@pytest.mark.rule("PUSH-8", "POP-3")
-async def test_the_commit_wakes_a_waiting_worker(queue: Queue, url: str, mine: asyncpg.Connection) -> None:
-    async with connect(url) as waiting:
-        await listening(waiting, mine)
-        delays = []
-        for _ in range(9):
-            popping = asyncio.create_task(waiting.pop(timeout=10))
-            await asyncio.sleep(0.03)  # it must be waiting, and there is nothing to see that by
-            async with mine.transaction():
-                await queue.push(Note("x"), connection=mine)
-            committed = time.monotonic()
-            delivery = await popping
-            delays.append(time.monotonic() - committed)
-            assert delivery is not None
-            await waiting.ack(delivery)
-
-    assert sorted(delays)[4] < 0.5, "the median came by polling"
-
-
-async def listening(queue: Queue, mine: asyncpg.Connection) -> None:
-    """Wait until the queue's own listener is connected."""
-    backend: Any = queue._store.backend
-    await backend.wait(["default"], 0.01)
-
-    async def is_listening() -> bool:
-        return bool(
-            await mine.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND query LIKE $1",
-                f"%{backend._channel}%",
-            )
-        )
-
-    await eventually(is_listening)
-
-
-def _sqlalchemy_url(url: str) -> str:
-    return url.replace("postgresql://", "postgresql+asyncpg://", 1)
-
-
 # -- waiting --------------------------------------------------------------------------------------------
 
 
@@ -546,15 +178,18 @@ async def test_an_idle_pop_sends_one_statement_a_second(
 
 def _counted(queue: Queue) -> Callable[[], int]:
     backend: Any = queue._store.backend
-    lanes, count = backend._lanes, 0
-    run = lanes.run
+    count = 0
 
-    async def counting(call: Any) -> Any:
-        nonlocal count
-        count += 1
-        return await run(call)
+    def counted(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        async def counting(call: Any) -> Any:
+            nonlocal count
+            count += 1
+            return await run(call)
 
-    lanes.run = counting
+        return counting
+
+    for lanes in (backend._lanes, backend._readers):
+        lanes.run = counted(lanes.run)
     return lambda: count
 
 
@@ -631,6 +266,23 @@ async def test_settlements_of_the_same_jobs_in_any_order_never_deadlock(backend:
 async def test_pgbouncer_without_its_option_is_recognised_and_named() -> None:
     with pytest.raises(StoreRefused, match=r"pgbouncer=true"):
         await connect(postgres.fresh_url(pgbouncer.url())).open()
+
+
+@pytest.mark.usefixtures("pgbouncer_reachable")
+async def test_a_pooler_that_swallows_settings_is_recognised_by_its_lost_statements() -> None:
+    queues = [connect(postgres.fresh_url(pgbouncer.swallowing_url())) for _ in range(6)]
+
+    async def use_them() -> None:
+        for queue in queues:
+            await queue.open()
+            await queue.migrate()
+        for _ in range(50):
+            await asyncio.gather(*(queue.size() for queue in queues))
+
+    with pytest.raises(StoreRefused, match=r"pgbouncer=true"):
+        await use_them()
+    for queue in queues:
+        await queue.aclose()
 
 
 @pytest.mark.usefixtures("pgbouncer_reachable")

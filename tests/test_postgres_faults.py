@@ -210,6 +210,13 @@ async def test_a_worker_resumes_by_itself_when_the_server_is_back(
             await nothing_left(queue)
 
 
+async def test_a_server_is_reached_by_its_socket_in_the_file_system(server: PostgresServer) -> None:
+    async with connect(postgres.fresh_url(server.socket_url)) as queue:
+        await queue.migrate()
+        await queue.push(Count(1))
+        assert await queue.size() == 1
+
+
 @pytest.mark.rule("PUSH-4")
 async def test_a_push_to_a_server_that_is_gone_was_certainly_never_sent(server: PostgresServer) -> None:
     async with connect(postgres.fresh_url(server.url)) as queue:

@@ -40,6 +40,18 @@ def unreachable() -> str | None:
 @cache
 def url() -> str:
     """Return the URL of the tests' own database, by way of PgBouncer."""
+    return _started("")
+
+
+@cache
+def swallowing_url() -> str:
+    """Return the same by way of a PgBouncer that takes settings it doesn't keep, as some poolers do."""
+    from aqueue.backends.postgres.address import SETTINGS
+
+    return _started(f"ignore_startup_parameters = {', '.join(SETTINGS)}")
+
+
+def _started(setting: str) -> str:
     server = urlsplit(postgres.url())
     port = postgres.free_port()
     home = Path(tempfile.mkdtemp(prefix="aqueue-pgbouncer-"))
@@ -52,6 +64,7 @@ def url() -> str:
             listen_port=port,
             home=home,
         )
+        + setting
     )
     config.chmod(0o644)
     postgres.give_away(home)

@@ -52,6 +52,11 @@ class PostgresServer:
         """The URL of its one database."""
         return f"postgresql://aqueue@127.0.0.1:{self.port}/postgres"
 
+    @property
+    def socket_url(self) -> str:
+        """The same database by way of its socket in the file system."""
+        return f"postgresql://aqueue@/postgres?host={self._home}&port={self.port}"
+
     def start(self) -> "PostgresServer":
         """Start it and wait until it takes connections."""
         settings = {**self._settings, "port": str(self.port), "unix_socket_directories": str(self._home)}

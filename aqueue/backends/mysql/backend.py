@@ -1,5 +1,6 @@
 """The port over MySQL and MariaDB: each verb one short transaction on a connection of our own."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ from aqueue.backends.mysql.connections import Connections, Session
 from aqueue.backends.mysql.failed import Filter
 from aqueue.backends.mysql.failed_statements import failed_statements
 from aqueue.backends.mysql.literals import name
+from aqueue.backends.mysql.marks import Marks
 from aqueue.backends.mysql.statements import PLACE, job_statements
 from aqueue.backends.mysql.sweep import Sweep, Sweeper, look
 from aqueue.backends.mysql.troubles import FAULTS, meaning
@@ -47,6 +49,7 @@ class MySQLBackend:
         self._arrivals = Arrivals()
         self._callers = Callers(self._place)
         self._unclaimed = Unclaimed(self._sql, lease)
+        self._marks = Marks()
         self._full_sweeps: set[tuple[str, ...]] = set()
         self._connections: Connections | None = None
 
@@ -90,7 +93,7 @@ class MySQLBackend:
     async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
         """Reserve in list order; what is due or was lost becomes ready first (DELAY-1, LEASE-2)."""
         for queue in await self._unclaimed.reclaim(self._run):
-            self._arrivals.announce(queue)
+            self._put_back(queue)
         counts = self._arrivals.counts(queues)
         sweep = await self._run(lambda session: self._sweep(session, queues, limit))
         if len(sweep.reserved) == limit:
@@ -117,7 +120,7 @@ class MySQLBackend:
         """Put each job back, an uncounted give-back to where it was in its queue (REL-1)."""
         answers = await self._settle([item.reserved for item in batch], jobs.release(self._sql, batch))
         for item in batch:
-            self._arrivals.announce(item.reserved.queue, item.delay)
+            self._put_back(item.reserved.queue, item.delay)
         return answers
 
     async def fail(self, batch: Sequence[Failing]) -> Sequence[Answer]:
@@ -185,15 +188,26 @@ class MySQLBackend:
 
     async def _sweep(self, session: Session, queues: Sequence[str], limit: int) -> Sweep:
         """Make one sweep. If its reply is lost, what it may have reserved is given back before the next."""
-        sweeper = Sweeper(session, self._sql, queues, limit)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        starts = self._marks.starts(queues, began)
+        sweeper = Sweeper(session, self._sql, queues, limit, starts=starts)
         try:
-            return await sweeper.sweep(self._lease, eager=tuple(queues) in self._full_sweeps)
+            sweep = await sweeper.sweep(self._lease, eager=tuple(queues) in self._full_sweeps)
         except BaseException:
             self._unclaimed.add(sweeper.claimed)
             raise
+        for queue, swept in sweeper.swept.items():
+            self._marks.swept(queue, swept)
+        self._marks.took(loop.time() - began, loop.time(), is_whole=starts is None)
+        return sweep
 
     async def _settle(self, batch: Sequence[Reserved], changes: Sequence[str]) -> list[Answer]:
         return await self._run(lambda session: jobs.settle(session, self._sql, batch, changes))
+
+    def _put_back(self, queue: str, due_in: float = 0.0) -> None:
+        self._marks.returned(queue)
+        self._arrivals.announce(queue, due_in)
 
     async def _look(self, queues: Sequence[str]) -> float:
         """Return in how many seconds something falls due or a lease runs out; 0 for what is ready."""

@@ -115,7 +115,7 @@ def stats(row: Row) -> QueueStats:
 
 def reserved(row: Row, queue: str, token: int) -> Reserved:
     """Return the hand-out of a claimed row."""
-    seq, id, payload, attempts, lost, waited = row
+    seq, id, payload, attempts, lost, waited, _ = row
     return Reserved(
         _decoded(id), queue, payload, Receipt(seq, token), attempts + 1, lost, max(0, waited) / 1e6
     )

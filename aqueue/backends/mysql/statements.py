@@ -20,6 +20,7 @@ PLACE = "SELECT @@hostname, @@port, @@datadir"
 _PARTS = {
     "clock": NOW,
     "these": "seq IN ({seqs}) AND (seq, token) IN ({pairs})",
+    "soon": f"{NOW} + 2000000",
     "the_end": f"{NOW} + FIELD(seq, {{seqs}})",
 }
 
@@ -34,16 +35,19 @@ class JobStatements:
         ON DUPLICATE KEY UPDATE state = state"""
     pushed_row: str = "({queue}, {id}, {state}, {clock} + {delay}, at, at, {payload})"
 
+    # What ends later than anybody waits is of no interest, and there may be much of it.
     look: str = """
         SELECT {clock},
-            EXISTS (SELECT 1 FROM {jobs} FORCE INDEX (next) WHERE queue = {queue} AND state = 0),
+            EXISTS (SELECT 1 FROM {jobs} FORCE INDEX (next)
+                WHERE queue = {queue} AND state = 0 AND at >= {place}),
             (SELECT at FROM {jobs} FORCE INDEX (next)
-                WHERE queue = {queue} AND state = 1 ORDER BY at LIMIT 1),
+                WHERE queue = {queue} AND state = 1 AND at BETWEEN {since} AND {soon} ORDER BY at LIMIT 1),
             (SELECT at FROM {jobs} FORCE INDEX (next)
-                WHERE queue = {queue} AND state = 2 ORDER BY at LIMIT 1)"""
+                WHERE queue = {queue} AND state = 2 AND at BETWEEN {since} AND {soon} ORDER BY at LIMIT 1)"""
 
     due: str = """
-        SELECT seq FROM {jobs} FORCE INDEX (next) WHERE queue = {queue} AND state = 1 AND at <= {now}
+        SELECT seq FROM {jobs} FORCE INDEX (next)
+        WHERE queue = {queue} AND state = 1 AND at >= {since} AND at <= {now}
         ORDER BY at, seq LIMIT {most} FOR UPDATE SKIP LOCKED"""
     promote: str = """
         UPDATE {jobs} FORCE INDEX (PRIMARY)
@@ -51,7 +55,8 @@ class JobStatements:
         WHERE seq IN ({seqs})"""
 
     expired: str = """
-        SELECT seq FROM {jobs} FORCE INDEX (next) WHERE queue = {queue} AND state = 2 AND at <= {now}
+        SELECT seq FROM {jobs} FORCE INDEX (next)
+        WHERE queue = {queue} AND state = 2 AND at >= {since} AND at <= {now}
         ORDER BY at, seq LIMIT {most} FOR UPDATE SKIP LOCKED"""
     take_back: str = """
         UPDATE {jobs} FORCE INDEX (PRIMARY)
@@ -60,8 +65,8 @@ class JobStatements:
         WHERE seq IN ({seqs})"""
 
     claim: str = """
-        SELECT seq, id, payload, attempts, lost, {clock} - ready_at FROM {jobs} FORCE INDEX (next)
-        WHERE queue = {queue} AND state = 0
+        SELECT seq, id, payload, attempts, lost, {clock} - ready_at, at FROM {jobs} FORCE INDEX (next)
+        WHERE queue = {queue} AND state = 0 AND at >= {place}
         ORDER BY at, seq LIMIT {most} FOR UPDATE SKIP LOCKED"""
     reserve: str = """
         UPDATE {jobs} FORCE INDEX (PRIMARY) SET state = 2, token = {token}, at = {clock} + {lease}

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from aqueue.backends.mysql import jobs
 from aqueue.backends.mysql.connections import Result, Row, Session
 from aqueue.backends.mysql.literals import listed, microseconds, name
+from aqueue.backends.mysql.marks import Start, Swept
 from aqueue.backends.mysql.statements import BEGIN, COMMIT, JobStatements
 from aqueue.port import Reserved
 
@@ -47,7 +48,7 @@ class Look(NamedTuple):
 
     @property
     def due_in(self) -> float | None:
-        """In how many seconds the next job is due or the next lease may run out; None for never."""
+        """In how many seconds a job is due or a lease may run out; None for not soon."""
         soonest = min((at for at in (self.due_at, self.expires_at) if at is not None), default=None)
         return None if soonest is None else max(0, soonest - self.now) / 1e6
 
@@ -60,45 +61,61 @@ class Sweep(NamedTuple):
 
     @property
     def due_in(self) -> float | None:
-        """In how many seconds something may be found on these queues, if nothing arrives; None for never."""
+        """In how many seconds something may be found here if nothing arrives; None for not soon."""
         return min((look.due_in for look in self.looks if look.due_in is not None), default=None)
 
 
-async def look(session: Session, sql: JobStatements, queues: Sequence[str]) -> list[Look]:
+async def look(
+    session: Session, sql: JobStatements, queues: Sequence[str], starts: Sequence[Start] | None = None
+) -> list[Look]:
     """Look at each queue without locking anything, in one round trip."""
-    [result] = await session.run(_look_at(sql, queues))
+    [result] = await session.run(_look_at(sql, queues, starts or [Start()] * len(queues)))
     return [Look(*row) for row in result.rows]
 
 
 class Sweeper:
-    """Makes one sweep on one session; `claimed` is what it is about to reserve or has reserved."""
+    """Makes one sweep on one session.
 
-    def __init__(self, session: Session, sql: JobStatements, queues: Sequence[str], limit: int) -> None:
+    `claimed` is what it is about to reserve or has reserved, `swept` how it went on the queues it came to.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        sql: JobStatements,
+        queues: Sequence[str],
+        limit: int,
+        *,
+        starts: Sequence[Start] | None = None,
+    ) -> None:
         self._session = session
         self._sql = sql
-        self._queues = queues
+        self._starts = dict(zip(queues, starts or [Start()] * len(queues), strict=True))
         self._limit = limit
         self._opening: tuple[str, ...] = (BEGIN,)
         self._token = randbits(63)
         self.claimed: list[Reserved] = []
+        self.swept: dict[str, Swept] = {}
 
     async def sweep(self, lease: float, *, eager: bool) -> Sweep:
         """Reserve up to the limit for `lease` seconds; `eager` claims before it has looked."""
-        looks = await (self._claim_and_look() if eager else look(self._session, self._sql, self._queues))
-        for queue, seen in zip(self._queues, looks, strict=True):
+        looks = await (self._claim_and_look() if eager else self._look())
+        for queue, seen in zip(self._starts, looks, strict=True):
             await self._take(queue, seen)
         if not self._opening:
             await self._session.run(*self._reservations(lease), COMMIT)
         return Sweep(self.claimed, looks)
 
+    async def _look(self) -> list[Look]:
+        return await look(self._session, self._sql, list(self._starts), list(self._starts.values()))
+
     async def _claim_and_look(self) -> list[Look]:
-        queue = self._queues[0]
-        looked, _, claimed = await self._session.run(
-            _look_at(self._sql, self._queues), BEGIN, self._claim_of(queue)
-        )
+        looking = _look_at(self._sql, list(self._starts), list(self._starts.values()))
+        queue = next(iter(self._starts))
+        looked, _, claimed = await self._session.run(looking, BEGIN, self._claim_of(queue))
         self._opening = ()
-        self._add(queue, claimed.rows)
         first, *others = (Look(*row) for row in looked.rows)
+        self._add(queue, first, claimed.rows)
         return [first._replace(is_ready=0), *others]
 
     async def _take(self, queue: str, seen: Look) -> None:
@@ -111,21 +128,24 @@ class Sweeper:
             moved += await self._move(queue, self._sql.expired, self._sql.take_back, seen.now)
         if seen.is_ready or moved:
             [claimed] = await self._run(self._claim_of(queue))
-            self._add(queue, claimed.rows)
+            self._add(queue, seen, claimed.rows, is_tidy=moved < _MOVED_AT_ONCE)
 
     async def _move(self, queue: str, find: str, change: str, now: int) -> int:
         """Put up to a hundred jobs that nobody has locked at the end of their queue (DELAY-1, LEASE-2)."""
         most = max(_MOVED_AT_ONCE, self._limit)
-        [found] = await self._run(find.format(queue=name(queue), now=now, most=most))
+        since = self._starts[queue].since
+        [found] = await self._run(find.format(queue=name(queue), since=since, now=now, most=most))
         if found.rows:
             await self._run(change.format(seqs=listed(seq for (seq,) in found.rows)))
         return len(found.rows)
 
     def _claim_of(self, queue: str) -> str:
-        return self._sql.claim.format(queue=name(queue), most=self._limit - len(self.claimed))
+        place, most = self._starts[queue].place, self._limit - len(self.claimed)
+        return self._sql.claim.format(queue=name(queue), place=place, most=most)
 
-    def _add(self, queue: str, rows: Sequence[Row]) -> None:
+    def _add(self, queue: str, seen: Look, rows: Sequence[Row], *, is_tidy: bool = True) -> None:
         self.claimed += [jobs.reserved(row, queue, self._token) for row in rows]
+        self.swept[queue] = Swept(seen.now, is_tidy, rows[-1][-1] if rows else None)
 
     def _reservations(self, lease: float) -> list[str]:
         if not self.claimed:
@@ -138,5 +158,8 @@ class Sweeper:
         return (await self._session.run(*opening, statement))[len(opening) :]
 
 
-def _look_at(sql: JobStatements, queues: Sequence[str]) -> str:
-    return " UNION ALL ".join(sql.look.format(queue=name(queue)) for queue in queues)
+def _look_at(sql: JobStatements, queues: Sequence[str], starts: Sequence[Start]) -> str:
+    return " UNION ALL ".join(
+        sql.look.format(queue=name(queue), place=start.place, since=start.since)
+        for queue, start in zip(queues, starts, strict=True)
+    )

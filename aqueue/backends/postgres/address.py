@@ -18,9 +18,12 @@ _DRIVERS = (
 )  # fmt: skip
 """Options that the driver understands; the rest of a connection's settings it reads from PG* variables."""
 
-_SETTINGS = {
+SETTINGS = {
     "application_name": "aqueue",
     "default_transaction_isolation": "read committed",
+    "tcp_keepalives_idle": "60",  # so that no router forgets an idle connection
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
     "lock_timeout": "5s",  # whoever holds a lock longer gets us a refusal, not a call of unknown outcome
     # A queue's size changes faster than its statistics, and a plan made for the one is ruin for the other.
     # Every statement here has one good plan, through its index: no other is offered, none is made twice.
@@ -63,7 +66,7 @@ def from_url(url: StoreURL) -> Address:
     options = url.read_options(readers)
     names = Names(**{name: options.pop(name) for name in ("schema", "table") if name in options})
     pgbouncer = options.pop("pgbouncer", "false") == "true"
-    settings = dict(_SETTINGS)
+    settings = dict(SETTINGS)
     if "application_name" in options:
         settings["application_name"] = options.pop("application_name")
     return Address(dsn=_dsn(url, options), names=names, settings=settings, pgbouncer=pgbouncer)

@@ -32,6 +32,7 @@ from aqueue.port import (
 )
 
 _LANES = 4
+_READERS = 1  # its own, so that no listing or counting keeps a settlement waiting
 _UNCLAIMED = 16
 _FIRST = Position(float("-inf"), "")
 
@@ -56,24 +57,25 @@ class PostgresBackend:
         self._callers = Callers(self._place)
         self._unclaimed: deque[tuple[Sequence[str], int]] = deque(maxlen=_UNCLAIMED)
         self._lanes: Lanes | None = None
+        self._readers: Lanes | None = None
         self._listener: Listener | None = None
 
     async def open(self) -> None:
         """Connect once, to know that it can be done, and refuse a schema that a newer aqueue has made."""
         if self._lanes is None:
             lanes = self._lanes = Lanes(self._address.connect, _LANES)
+            self._readers = Lanes(self._address.connect, _READERS)
             self._listener = Listener(self._address.connect, self._channel, self._arrivals, lanes.holds)
         await self._run(lambda connection: migration.version(connection, self._address.names))
 
     async def aclose(self) -> None:
         """Close every connection; idempotent."""
-        lanes, self._lanes = self._lanes, None
-        listener, self._listener = self._listener, None
+        parts = (self._listener, self._lanes, self._readers)
+        self._listener = self._lanes = self._readers = None
         self._arrivals.announce_all()
-        if listener is not None:
-            await listener.aclose()
-        if lanes is not None:
-            await lanes.aclose()
+        for part in parts:
+            if part is not None:
+                await part.aclose()
 
     async def migrate(self) -> None:
         """Create or upgrade the tables in one transaction; safe to repeat, and side by side."""
@@ -146,7 +148,7 @@ class PostgresBackend:
 
     async def stats(self, queue: str) -> QueueStats:
         """Count the queue's jobs by state; takes time with their number."""
-        [row] = await self._fetch(self._sql.stats, queue)
+        [row] = await self._read(self._sql.stats, queue)
         return jobs.stats(row)
 
     async def clear(self, queue: str) -> int:
@@ -156,7 +158,7 @@ class PostgresBackend:
 
     async def browse(self, queue: str, *, after: str | None, limit: int) -> Sequence[Message]:
         """Return a page of the queue's jobs in the order of their ids."""
-        rows = await self._fetch(self._sql.browse, queue, after or "", limit)
+        rows = await self._read(self._sql.browse, queue, after or "", limit)
         return [Message(id, queue, payload, delay) for id, queue, payload, delay in rows]
 
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
@@ -168,18 +170,18 @@ class PostgresBackend:
     ) -> Sequence[FailedRecord]:
         """List from a position on, oldest first, each filter in an index of its own."""
         statement = self._failed_sql.pages[queue is not None, job is not None]
-        rows = await self._fetch(statement, queue, job, *(after or _FIRST), limit)
+        rows = await self._read(statement, queue, job, *(after or _FIRST), limit)
         return [failed.record(row) for row in rows]
 
     async def failed_get(self, id: str) -> FailedRecord | None:
         """Find the oldest record of a job."""
-        rows = await self._fetch(self._failed_sql.get, id)
+        rows = await self._read(self._failed_sql.get, id)
         return failed.record(rows[0]) if rows else None
 
     async def failed_count(self, *, queue: str | None, job: str | None) -> int:
         """Count the records."""
         statement = self._failed_sql.counts[queue is not None, job is not None]
-        [row] = await self._fetch(statement, queue, job)
+        [row] = await self._read(statement, queue, job)
         return int(row[0])
 
     async def failed_retry(self, record: FailedRecord, message: Message) -> bool:
@@ -271,7 +273,7 @@ class PostgresBackend:
     async def _look(self, queues: Sequence[str]) -> float:
         """Return in how many seconds something falls due or a lease runs out; 0 for what is ready."""
         counts = self._arrivals.counts(queues)
-        [(is_ready, due_in, expires_in)] = await self._fetch(self._sql.look, list(queues))
+        [(is_ready, due_in, expires_in)] = await self._read(self._sql.look, list(queues))
         if is_ready:
             return 0.0
         soonest = min((at for at in (due_in, expires_in) if at is not None), default=None)
@@ -279,10 +281,15 @@ class PostgresBackend:
         return float("inf") if soonest is None else max(0.0, soonest)
 
     async def _place(self) -> str:
-        return str((await self._fetch(PLACE))[0][0])
+        return str((await self._read(PLACE))[0][0])
 
     async def _fetch(self, statement: str, *arguments: object) -> Rows:
         return await self._run(lambda connection: connection.fetch(statement, *arguments))
+
+    async def _read(self, statement: str, *arguments: object) -> Rows:
+        if self._readers is None:
+            raise NotDispatched("the database is not open")
+        return await self._readers.run(lambda connection: connection.fetch(statement, *arguments))
 
     async def _run(self, call: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
         if self._lanes is None:

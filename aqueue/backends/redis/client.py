@@ -66,15 +66,15 @@ class Client:
         redirected: Node | None = None
         is_asking = False
         while True:
+            node = redirected or await self._topology.node(slot)
             try:
-                node = redirected or await self._topology.node(slot)
                 return await self._once(node, command, lane, is_asking)
             except NotDispatched:
                 if patience.is_over() or not await self._topology.lost(slot):
                     raise
                 redirected = None
             except driver.RedisError as error:
-                redirected = self._topology.refused(error)
+                redirected = self._topology.refused(error, node)
                 is_asking = type(error) is driver.AskError
                 if redirected is None and not self._topology.is_passing(error):
                     raise

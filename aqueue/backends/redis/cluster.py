@@ -16,7 +16,7 @@ from aqueue.backends.redis.node import Node
 from aqueue.backends.redis.replies import Reply
 from aqueue.port import NotDispatched
 
-SLOTS = 16_384
+_MAP_TIMEOUT = 2.0
 _PASSING = (driver.TryAgainError, driver.ClusterDownError, driver.BusyLoadingError, driver.ReadOnlyError)
 
 
@@ -53,16 +53,14 @@ class Cluster:
         await self._read_map()
         return self._slots.get(slot) != before
 
-    def refused(self, error: driver.RedisError) -> Node | None:
+    def refused(self, error: driver.RedisError, by: Node) -> Node | None:
         """Follow an ASK, and a MOVED into the map."""
+        if not isinstance(error, driver.AskError):
+            return None
+        address = _address(error.host, error.port, by.address)
         if isinstance(error, driver.MovedError):
-            address = Address(error.host, error.port)
-            # One slot moved is known at once; that others have moved too is likely.
             self._slots[error.slot_id] = address
-            return self._at(address)
-        if isinstance(error, driver.AskError):
-            return self._at(Address(error.host, error.port))
-        return None
+        return self._at(address)
 
     def is_passing(self, error: driver.RedisError) -> bool:
         """A slot on the move, a failover or a restart is over in a while; the map may be another then."""
@@ -107,9 +105,15 @@ class Cluster:
     async def _read_from_any(self) -> None:
         trouble: Exception | None = None
         for address in dict.fromkeys((*self._slots.values(), *self._seeds)):
+            node = self._at(address)
             try:
-                link = await self._at(address).link(0)
-                slots = slots_from(await link.call(packed(("CLUSTER", "SLOTS"))), address)
+                async with asyncio.timeout(_MAP_TIMEOUT):
+                    link = await node.link(0)
+                    slots = slots_from(await link.call(packed(("CLUSTER", "SLOTS"))), address)
+            except TimeoutError as error:
+                node.drop()  # it neither answers nor hangs up
+                trouble = error
+                continue
             except (NotDispatched, Unsent, driver.RedisError) as error:
                 trouble = error
                 continue
@@ -126,10 +130,14 @@ def slots_from(reply: Reply, asked: Address) -> dict[int, Address]:
     slots: dict[int, Address] = {}
     assert isinstance(reply, list)
     for first, last, primary, *_ in reply:
-        host = primary[0].decode() if primary[0] else ""
-        address = Address(host if host not in {"", "?"} else asked.host, primary[1])
+        address = _address((primary[0] or b"").decode(), primary[1], asked)
         slots.update(dict.fromkeys(range(first, last + 1), address))
     return slots
+
+
+def _address(host: str, port: int, asked: Address | None) -> Address:
+    """Return where a node is; one that is named by its port alone is on the host that was asked."""
+    return Address(asked.host, port) if asked is not None and host in {"", "?"} else Address(host, port)
 
 
 async def _same(address: Address) -> Address:

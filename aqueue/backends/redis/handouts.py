@@ -126,13 +126,16 @@ class HandOuts:
         while lost:
             (queue, token), until = lost.popitem()
             keys = self._keys.of(queue)
+            if until <= now:
+                continue
             try:
-                if until > now:
-                    names = (keys.pending, keys.leased)
-                    await self._client.run(_GIVE_BACK, names, (token,), slot=keys.slot, lane=_LANE)
-            except BaseException:
+                names = (keys.pending, keys.leased)
+                await self._client.run(_GIVE_BACK, names, (token,), slot=keys.slot, lane=_LANE)
+            except asyncio.CancelledError:
                 self._lost |= {**lost, (queue, token): until}
                 raise
+            except Exception:  # noqa: BLE001 - its server may be away; the pop itself will tell, if it is the same
+                self._lost[queue, token] = until
 
 
 def _read(looking: "asyncio.Task[Emptiness]") -> None:

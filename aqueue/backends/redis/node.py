@@ -10,6 +10,8 @@ from aqueue.backends.redis.dialling import Address, Dialler
 from aqueue.backends.redis.link import Link, Unsent
 from aqueue.port import NotDispatched
 
+_INSPECT_TIMEOUT = 2.0
+
 Find = Callable[[], Awaitable[Address]]
 Inspect = Callable[[Link, Address], Awaitable[None]]
 
@@ -18,13 +20,14 @@ class Node:
     """The links to one server, one for each lane.
 
     `find` says where the server is, each time before a link is made; `inspect` looks at a link just made and
-    raises where it is not to be used.
+    raises where it is not to be used. `address` is where the server was last found.
     """
 
     def __init__(self, dialler: Dialler, lanes: int, find: Find, inspect: Inspect | None = None) -> None:
         self._dialler = dialler
         self._find = find
         self._inspect = inspect
+        self.address: Address | None = None
         self._links: list[Link | None] = [None] * lanes
         self._dialling: dict[int, asyncio.Task[Link]] = {}
 
@@ -62,18 +65,22 @@ class Node:
 
     async def _made(self, lane: int) -> Link:
         try:
-            address = await self._find()
+            self.address = address = await self._find()
             link = await self._dialler.dial(address)
             if self._inspect is not None:
-                try:
-                    await self._inspect(link, address)
-                except BaseException:
-                    link.abort()
-                    raise
+                await self._inspected(link, address, self._inspect)
             self._links[lane] = link
             return link
         finally:
             del self._dialling[lane]
+
+    async def _inspected(self, link: Link, address: Address, inspect: Inspect) -> None:
+        try:
+            async with asyncio.timeout(_INSPECT_TIMEOUT):
+                await inspect(link, address)
+        except BaseException:
+            link.abort()
+            raise
 
 
 def _read(dialling: "asyncio.Task[Link]") -> None:

@@ -29,7 +29,7 @@ class Topology(Protocol):
     async def lost(self, slot: int) -> bool:
         """Note that the slot's node can't be reached; say whether another one serves it now."""
 
-    def refused(self, error: driver.RedisError) -> Node | None:
+    def refused(self, error: driver.RedisError, by: Node) -> Node | None:
         """Return the node that takes this one command instead, where the error names one (ASK)."""
 
     def is_passing(self, error: driver.RedisError) -> bool:
@@ -59,7 +59,7 @@ class SingleServer:
         """There is no other."""
         return False
 
-    def refused(self, error: driver.RedisError) -> Node | None:
+    def refused(self, error: driver.RedisError, by: Node) -> Node | None:
         """There is no other."""
         return None
 
@@ -103,7 +103,7 @@ class SentinelMaster:
         """Whoever is the master now was asked for just before."""
         return False
 
-    def refused(self, error: driver.RedisError) -> Node | None:
+    def refused(self, error: driver.RedisError, by: Node) -> Node | None:
         """Sentinel redirects nobody."""
         return None
 

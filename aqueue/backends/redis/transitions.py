@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from aqueue.backends.redis import scripts
 from aqueue.backends.redis.client import Client
-from aqueue.backends.redis.failed_jobs import FailedJobs, encoded, label_of
+from aqueue.backends.redis.failed_jobs import FailedJobs
+from aqueue.backends.redis.failed_queue import encoded, label_of
 from aqueue.backends.redis.keys import KeySpace, QueueKeys
 from aqueue.backends.redis.link import Argument
 from aqueue.backends.redis.replies import Reply

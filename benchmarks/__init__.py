@@ -1,0 +1,1 @@
+"""What aqueue costs, beside its peers and beside the bare driver."""
