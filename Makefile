@@ -2,6 +2,7 @@
 #
 #   make demo             measure Python's own standard library, on jobs   (make demo URL=… : on another store)
 #   make check            what has to pass before a change is done: lint, types, test
+#   make bench-redis      aqueue beside arq, SAQ and taskiq on a Redis of its own   (make bench-redis ARGS='--rounds 1')
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -40,6 +41,9 @@ types: $(DEVELOPED)
 	$(BIN)/mypy
 
 check: lint types test
+
+bench-redis: $(RUNNABLE)
+	@$(BIN)/python -m benchmarks.redis_peers $(ARGS)
 
 format: $(DEVELOPED)
 	$(BIN)/ruff check --fix .

@@ -1,17 +1,22 @@
 """From a URL to a queue. The only place that knows which backend serves which scheme."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aqueue.contract.signing import Keyring
 from aqueue.errors import InvalidQueueArgument, QueueUnavailable
 from aqueue.port import Backend, StoreOptions
-from aqueue.queue import Queue, QueueOptions
+from aqueue.queue import Queue, QueueOptions, payload_opener
 from aqueue.telemetry import Telemetry
 from aqueue.urls import StoreURL, parse_url
+
+if TYPE_CHECKING:
+    from aqueue.handlers import Handlers
+    from aqueue.middleware import Middleware
+    from aqueue.scope import ScopeProvider
 
 Opener = Callable[[StoreURL, StoreOptions], Backend]
 
@@ -31,6 +36,7 @@ _BACKENDS: Mapping[str, tuple[str, str | None]] = {
     "mariadb": ("aqueue.backends.mysql", "mysql"),
     "mysql+asyncmy": ("aqueue.backends.mysql", "mysql"),
 }
+_INLINE = "inline"
 _ENTRY_POINTS = "aqueue.backends"
 
 
@@ -46,13 +52,17 @@ def connect(
     clock: Callable[[], float] | None = None,
     tracer_provider: Any = None,
     meter_provider: Any = None,
+    handlers: "Handlers | Iterable[object] | None" = None,
+    scope: "ScopeProvider | None" = None,
+    middleware: "Sequence[Middleware]" = (),
 ) -> Queue:
     """Return a queue over the store the URL names; nothing is opened or read until `open` or `async with`.
 
     `lease` and `call_timeout` are seconds. `failed` is the URL of another store that keeps this queue's
     failed jobs; `keep_failed` bounds how long (a timedelta) or how many (a count). `clock` returns seconds
-    since the epoch, for stores that have no clock of their own. Raises `InvalidQueueArgument` for an
-    unknown scheme or option, `QueueUnavailable` when a driver is not installed.
+    since the epoch, for stores that have no clock of their own. `handlers`, `scope` and `middleware` are for
+    `inline://`, which handles jobs inside `push` (SYNC-1). Raises `InvalidQueueArgument` for an unknown
+    scheme or option, `QueueUnavailable` when a driver is not installed.
     """
     options = QueueOptions(
         lease=lease,
@@ -62,13 +72,17 @@ def connect(
         keep_failed=keep_failed,
         **({} if clock is None else {"clock": clock}),
     )
+    providers = {"tracer_provider": tracer_provider, "meter_provider": meter_provider}
+    if parse_url(url).scheme == _INLINE:
+        return _connect_inline(url, options, providers, handlers, scope=scope, middleware=middleware)
+    if handlers is not None or scope is not None or middleware:
+        raise InvalidQueueArgument("handlers, scope and middleware are a Worker's; only inline:// takes them")
     store_options = StoreOptions(lease=options.lease, clock=options.clock)
     backend = open_backend(url, store_options)
-    telemetry = Telemetry(
-        backend.capabilities.system, tracer_provider=tracer_provider, meter_provider=meter_provider
-    )
     keeper = open_backend(failed, store_options) if failed is not None else None
-    return Queue(backend, options, failed=keeper, telemetry=telemetry)
+    return Queue(
+        backend, options, failed=keeper, telemetry=Telemetry(backend.capabilities.system, **providers)
+    )
 
 
 def connect_from_env(name: str | None = None) -> Queue:
@@ -88,6 +102,29 @@ def open_backend(url: str, options: StoreOptions) -> Backend:
     """Return the backend that serves the URL's scheme, built-in or from an entry point; open nothing."""
     parsed = parse_url(url)
     return _opener(parsed.scheme)(parsed, options)
+
+
+def _connect_inline(
+    url: str,
+    options: QueueOptions,
+    providers: Mapping[str, Any],
+    handlers: "Handlers | Iterable[object] | None",
+    *,
+    scope: "ScopeProvider | None",
+    middleware: "Sequence[Middleware]",
+) -> Queue:
+    """The one store that needs to know the handlers; pushing to any other loads no worker."""
+    from aqueue.backends.inline import InlineBackend
+    from aqueue.inline import run_inline
+
+    parse_url(url).read_options({})
+    if handlers is None:
+        raise InvalidQueueArgument('inline:// handles jobs itself: connect("inline://", handlers=…)')
+    backend = InlineBackend()
+    queue = Queue(backend, options, telemetry=Telemetry(backend.capabilities.system, **providers))
+    opener = payload_opener(options)
+    run_inline(queue, backend, handlers, scope=scope, middleware=middleware, open_payload=opener)
+    return queue
 
 
 def _opener(scheme: str) -> Opener:
@@ -111,7 +148,7 @@ def _third_party(scheme: str) -> Opener:
         if entry_point.name == scheme:
             opener: Opener = entry_point.load()
             return opener
-    known = ", ".join(sorted({*_BACKENDS, *(entry_point.name for entry_point in found)}))
+    known = ", ".join(sorted({*_BACKENDS, _INLINE, *(entry_point.name for entry_point in found)}))
     raise InvalidQueueArgument(f"unknown URL scheme {scheme!r}; known: {known}")
 
 

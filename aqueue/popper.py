@@ -8,7 +8,7 @@ from aqueue.contract.envelope import Malformed, decode_envelope
 from aqueue.contract.failure import clean_text
 from aqueue.delivery import Delivery
 from aqueue.errors import MalformedJobSettled
-from aqueue.port import FailedRecord, Failing, Reserved, Verdict
+from aqueue.port import FailedRecord, Failing, LeaseKind, Reserved, Verdict
 from aqueue.settler import Settler
 from aqueue.store import Store
 from aqueue.telemetry import Telemetry
@@ -46,7 +46,7 @@ class Popper:
         """Sweep until something is found or `timeout` seconds are over; 0 waits with no deadline (POP-1)."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout if timeout else float("inf")
-        while queues:
+        while queues and self._store.capabilities.lease is not LeaseKind.NONE:
             if deliveries := await self.take(queues, limit):
                 return deliveries
             left = deadline - loop.time()

@@ -126,8 +126,9 @@ class Capabilities:
     """What differs between stores; checked when a queue opens, not when a job is already lost.
 
     `longest_delay` and `longest_wait` are seconds. `max_batch` and `max_batch_bytes` bound one verb call.
-    `immediate` promises that no verb but `wait` ever suspends or fails, so calls need no task and no upper
-    time.
+    `immediate` promises that a verb is safe in the caller's own task, whenever that is cancelled: it never
+    suspends, or what it does is the caller's. Such calls get no task and no upper time, and their errors
+    reach the caller as they are.
     """
 
     system: str

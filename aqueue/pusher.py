@@ -92,7 +92,7 @@ class Pusher:
                 await self._push_within(connection, [message])
             elif self._capabilities.immediate:
                 self._store.check_open()
-                await self._store.backend.push((message,))
+                _raise_first(await self._store.backend.push((message,)))
             else:
                 await self._coalescer.submit(message)
         except BaseException as error:
@@ -157,6 +157,10 @@ class Pusher:
         return Message(job.id, job.queue, payload, job.delay)
 
     async def _store_all(self, messages: Sequence[Message]) -> None:
+        if self._capabilities.immediate:
+            self._store.check_open()
+            _raise_unless_stored(messages, await self._store.backend.push(messages))
+            return
         futures = [self._coalescer.submit(message) for message in messages]
         try:
             await asyncio.wait(futures) if futures else None
@@ -164,14 +168,7 @@ class Pusher:
             for future in futures:
                 future.cancel()
             raise
-        errors = [future.exception() for future in futures]
-        if any(errors):
-            raise PushManyError(
-                [
-                    error if isinstance(error, Exception) else message.id
-                    for error, message in zip(errors, messages, strict=True)
-                ]
-            )
+        _raise_unless_stored(messages, [future.exception() for future in futures])
 
     async def _push_within(self, connection: object, messages: Sequence[Message]) -> None:
         """The connection is the caller's, and so is the task: nothing of it may outlive the transaction."""
@@ -193,3 +190,16 @@ class Pusher:
 
 def _weight(message: Message) -> int:
     return len(message.payload) + 128
+
+
+def _raise_unless_stored(messages: Sequence[Message], errors: Sequence[BaseException | None]) -> None:
+    if any(errors):
+        pairs = zip(messages, errors, strict=True)
+        raise PushManyError(
+            [error if isinstance(error, Exception) else message.id for message, error in pairs]
+        )
+
+
+def _raise_first(answers: Sequence[Stored]) -> None:
+    if answers[0] is not None:
+        raise answers[0]

@@ -83,7 +83,7 @@ class Queue:
         if failed is not None:
             _check_keeps_failed(failed)
             self._failed_store = Store(failed, self.telemetry, call_timeout=options.call_timeout)
-        open_payload = _payload_opener(options)
+        open_payload = payload_opener(options)
         self._settler = Settler(
             self._store,
             self._failed_store,
@@ -280,7 +280,7 @@ class Queue:
         return backend
 
 
-def _payload_opener(options: QueueOptions) -> Callable[[bytes], bytes]:
+def payload_opener(options: QueueOptions) -> Callable[[bytes], bytes]:
     """Return what checks a payload's seal and takes it off, before any byte inside is parsed (SIGN-1)."""
     keyring = options.keyring
     if keyring is None:

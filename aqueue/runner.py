@@ -10,17 +10,15 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 import anyio
 
 from aqueue.contract.failure import error_text, error_type
-from aqueue.contract.retry import Backoff, BackoffFunction
-from aqueue.contract.settlement import ACK, GIVE_BACK, Ack, Decision, Fail, Release, decision_after, is_poison
-from aqueue.delivery import Delivery
-from aqueue.errors import ConnectionFailed, JobLost, JobSignal, Settlement, StaleDelivery
+from aqueue.contract.retry import Backoff
+from aqueue.contract.settlement import ACK, GIVE_BACK, Ack, Decision, Fail, Release, decision_after
+from aqueue.errors import ConnectionFailed, JobSignal, Settlement, StaleDelivery
 from aqueue.events import (
     JobFailed,
     JobReleased,
@@ -32,29 +30,13 @@ from aqueue.events import (
     log_quietly,
     redacted_args,
 )
+from aqueue.handling import Handling, closing_deadline
 from aqueue.queue import Queue
-from aqueue.routes import Route, Router
-from aqueue.running import Cause, Run, forget_cancellation
-from aqueue.scope import Builtins, RequestScope, ScopeProvider
-from aqueue.telemetry import ProcessSpan, TraceMode
-from aqueue.threads import Threads
+from aqueue.running import Cause, Run
+from aqueue.scope import RequestScope
 
 Persist: TypeAlias = Callable[[Run, ConnectionFailed], Awaitable[bool]]
 """Waits out a settlement's failure to connect; False gives up and lets the error reach the caller."""
-
-_LONGEST_CLOSING = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How a worker's deliveries are handled where the job says nothing itself. Durations are seconds."""
-
-    max_attempts: int = 0
-    backoff: Backoff | BackoffFunction = field(default_factory=Backoff.none)
-    timeout: float | None = None
-    max_lost: int = 5
-    trace: TraceMode = "link"
-    worker: str = ""
 
 
 class Runner:
@@ -64,21 +46,14 @@ class Runner:
         self,
         queue: Queue,
         *,
-        router: Router,
-        provider: ScopeProvider,
-        builtins: Builtins,
-        policy: Policy,
+        handling: Handling,
         listeners: Listeners,
-        threads: Threads,
         persist: "Persist",
     ) -> None:
         self._queue = queue
-        self._router = router
-        self._provider = provider
-        self._builtins = builtins
-        self._policy = policy
+        self._handling = handling
+        self._policy = handling.policy
         self._listeners = listeners
-        self._threads = threads
         self._persist = persist
         self._telemetry = queue.telemetry
 
@@ -88,15 +63,13 @@ class Runner:
         A cancellation from outside gives the job back uncounted and goes on its way.
         """
         delivery = run.delivery
-        scope = self._provider.begin(delivery, self._builtins)
-        span = None
-        if delivery.metadata or self._telemetry.active():
-            span = self._start_span(delivery)
+        scope = self._handling.begin(delivery)
+        span = self._handling.start_span(delivery)
         outcome = Outcome.LOST
         try:
-            run.error = await self._attempt(run, scope)
+            run.error = await self._handling.attempt(run, scope)
             if run.is_ending():
-                with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)):
+                with anyio.CancelScope(shield=True, deadline=closing_deadline()):
                     outcome = await self._settle(run, self._decide(run))
                 raise asyncio.CancelledError  # noqa: TRY301 - it was taken back for the settlement alone
             outcome = await self._settle(run, self._decide(run))
@@ -109,70 +82,6 @@ class Runner:
             if scope.has_exits:
                 await self._dispose(run, scope)
         return outcome
-
-    def _start_span(self, delivery: Delivery) -> ProcessSpan | None:
-        return self._telemetry.start_process(
-            delivery,
-            delivery.name,
-            trace=self._policy.trace,
-            waited=delivery.waited,
-            client_id=self._policy.worker,
-        )
-
-    async def _attempt(self, run: Run, scope: RequestScope) -> BaseException | None:
-        """Do everything that can fail the attempt; return what it raised, or None when it returned."""
-        error: BaseException | None = None
-        try:
-            await self._handle(run, scope)
-        except BaseException as raised:  # noqa: BLE001 - whatever user code raises is its job's failure
-            error = raised
-        if run.end_handling():
-            await forget_cancellation(run.task)
-        if run.cause is Cause.TIMEOUT and isinstance(error, asyncio.CancelledError):
-            error = TimeoutError(f"the job ran longer than its timeout of {run.timeout:g} s")
-        return await self._close_function_scope(scope, error) if scope.has_function_exits else error
-
-    async def _handle(self, run: Run, scope: RequestScope) -> None:
-        delivery = run.delivery
-        route = self._router.resolve(delivery.name, delivery.queue)
-        run.declared = declared = route.job_type
-        if is_poison(delivery.lost, self._policy.max_lost):
-            raise JobLost(f"its lease ran out {delivery.lost} times without a settlement")
-        if scope.initializers:
-            await scope.initialize()
-        run.job = job = route.restore(delivery.raw_args)
-        timeout = declared.timeout or self._policy.timeout
-        if timeout is not None:
-            run.limit(timeout)
-        if route.around is None:
-            await route.call(job, scope, self._threads.run)
-        else:
-            await route.around(delivery, lambda _: self._call(route, job, scope))
-
-    async def _call(self, route: Route, job: object, scope: RequestScope) -> None:
-        """Call the handler for middleware; called again, it gets fresh dependencies (MID-1)."""
-        error: BaseException | None = None
-        try:
-            await route.call(job, scope, self._threads.run)
-        except BaseException as raised:  # noqa: BLE001 - raised again below, once the scope has seen it
-            error = raised
-        if scope.has_function_exits:
-            error = await self._close_function_scope(scope, error)
-        if error is not None:
-            raise error
-
-    async def _close_function_scope(
-        self, scope: RequestScope, error: BaseException | None
-    ) -> BaseException | None:
-        """Close what commits before the settlement: its failure is the attempt's (WORK-9)."""
-        try:
-            with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)) as patience:
-                await scope.close_function_scope(error)
-        except BaseException as failure:  # noqa: BLE001 - any dependency may raise anything while it closes
-            return error or failure
-        if patience.cancelled_caught:
-            return error or TimeoutError(f"a dependency took longer than {_LONGEST_CLOSING} s to close")
-        return error
 
     def _decide(self, run: Run) -> Decision:
         if run.error is None:
@@ -268,7 +177,7 @@ class Runner:
     async def _dispose(self, run: Run, scope: RequestScope) -> None:
         """Close the scope, even in a task that is being cancelled; never change the outcome (WORK-9)."""
         try:
-            with anyio.CancelScope(shield=True, deadline=_soon(_LONGEST_CLOSING)) as patience:
+            with anyio.CancelScope(shield=True, deadline=closing_deadline()) as patience:
                 await scope.close(run.error)
             if patience.cancelled_caught:
                 log_quietly(logging.ERROR, "closing the scope of %r took too long", run.delivery)
@@ -279,10 +188,6 @@ class Runner:
 def _error_to_tell(run: Run) -> BaseException | None:
     """A handler that chose its ending raised a word, not an error."""
     return None if isinstance(run.error, JobSignal) else run.error
-
-
-def _soon(seconds: float) -> float:
-    return anyio.current_time() + seconds
 
 
 def _facts(run: Run) -> Mapping[str, Any]:

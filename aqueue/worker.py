@@ -17,18 +17,18 @@ from aqueue.delivery import Delivery
 from aqueue.errors import ConnectionFailed, InvalidQueueArgument, MalformedJobSettled
 from aqueue.events import Event, Listeners, Outcome, log_quietly
 from aqueue.handlers import Handlers
+from aqueue.handling import Handling, Policy
 from aqueue.lease import LeaseKeeper, OnLeaseLost
 from aqueue.middleware import Middleware
 from aqueue.outage import Health, Outages
 from aqueue.port import LeaseKind
 from aqueue.pusher import DEFAULT_QUEUE
 from aqueue.queue import Queue
-from aqueue.routes import Router
-from aqueue.runner import Policy, Runner
+from aqueue.runner import Runner
 from aqueue.running import InContext, Run, Stepping
-from aqueue.scope import AppScope, Builtins, ScopeProvider
+from aqueue.scope import AppScope, ScopeProvider
 from aqueue.shift import Shift, ShiftPlan
-from aqueue.telemetry import Span, TraceMode, current_span
+from aqueue.telemetry import TraceMode
 from aqueue.threads import Threads
 
 OnOutage = Literal["resume", "stop"]
@@ -80,7 +80,7 @@ class Worker:
             poll_timeout=check_seconds(poll_timeout, "poll_timeout"),
             grace=self.grace,
         )
-        self._policy = Policy(
+        policy = Policy(
             max_attempts=_count(max_attempts, "max_attempts"),
             backoff=check_backoff(backoff),
             timeout=None if timeout is None else _positive(timeout, "timeout"),
@@ -92,18 +92,15 @@ class Worker:
         self._outages = Outages()
         self._stepping = Stepping()
         self._shift: Shift | None = None
-        provider = scope or AppScope()
-        builtins: Builtins = {Delivery: _itself, Queue: lambda _: queue, Span: lambda _: current_span()}
-        self._runner = Runner(
+        handling = Handling(
             queue,
-            router=Router(Handlers.of(handlers), provider, builtins, middleware),
-            provider=provider,
-            builtins=builtins,
-            policy=self._policy,
-            listeners=self._listeners,
+            Handlers.of(handlers),
+            provider=scope or AppScope(),
+            middleware=middleware,
+            policy=policy,
             threads=Threads(min(concurrency, _MOST_THREADS)),
-            persist=self._persist,
         )
+        self._runner = Runner(queue, handling=handling, listeners=self._listeners, persist=self._persist)
 
     def __repr__(self) -> str:
         state = "running" if self._shift is not None else "idle"
@@ -236,10 +233,6 @@ class Worker:
         count = len(malformed.job_ids)
         self.queue.telemetry.count_outcome(malformed.queue, Outcome.MALFORMED, count)
         return count
-
-
-def _itself(delivery: Delivery) -> Delivery:
-    return delivery
 
 
 def _count(value: object, what: str) -> int:

@@ -16,13 +16,14 @@ _OURS = ("--editable", f"{ROOT}[redis]", "redis==8.1.0", *_COMMON)
 REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "aqueue": _OURS,
     "arq": ("arq==0.28.0", "redis==5.3.1", *_COMMON),
-    "saq": ("saq==0.26.4", "redis==7.4.1", "orjson==3.13.0", *_COMMON),
+    # typing-extensions: saq 0.26.4 imports it and does not ask for it
+    "saq": ("saq==0.26.4", "redis==7.4.1", "orjson==3.13.0", "typing-extensions==4.16.0", *_COMMON),
     "taskiq": ("taskiq==0.13.0", "taskiq-redis==1.2.4", "redis==8.1.0", "orjson==3.13.0", *_COMMON),
 }
 
 
 def interpreter(name: str) -> Path:
-    """Return the Python of an environment that holds what `REQUIREMENTS` asks for, made anew if it changed."""
+    """Return the Python of an environment that holds what `REQUIREMENTS` asks for, made if need be."""
     wanted = "\n".join(REQUIREMENTS[name]) + (ROOT / "pyproject.toml").read_text()
     digest = hashlib.sha256(f"{sys.version}\n{wanted}".encode()).hexdigest()
     place = CACHE / name

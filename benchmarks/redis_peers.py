@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks import report
 from benchmarks.environments import ROOT, interpreter, versions
@@ -32,6 +32,10 @@ CONTENDERS = {
     "limit": ("aqueue", "limit"),
 }
 PHASES = ("rates", "idle")
+
+Figures: TypeAlias = dict[str, Any]
+Runs: TypeAlias = dict[str, dict[str, list[Figures]]]
+
 _LONGEST = 600
 
 
@@ -41,7 +45,7 @@ def main() -> None:
     names: list[str] = options.contenders
     for name in names:
         interpreter(CONTENDERS[name][0])
-    runs: dict[str, dict[str, list[dict[str, Any]]]] = {phase: {name: [] for name in names} for phase in PHASES}
+    runs: Runs = {phase: {name: [] for name in names} for phase in PHASES}
     with redis_server() as server:
         about = _about(server, names, options)
         for number in range(options.rounds):
@@ -49,7 +53,8 @@ def main() -> None:
                 for name in names:
                     figures = _run(server, name, phase, options)
                     runs[phase][name].append(figures)
-                    print(f"round {number + 1} {report.line(name, phase, figures)}", file=sys.stderr, flush=True)
+                    line = report.line(name, phase, figures)
+                    print(f"round {number + 1} {line}", file=sys.stderr, flush=True)
     written = {"about": about, **runs}
     results: Path = options.results
     results.mkdir(parents=True, exist_ok=True)
@@ -59,7 +64,8 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--samples", type=int, default=200, help="pushes to an idle worker, in each round")
@@ -68,23 +74,25 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(server: RedisServer, name: str, phase: str, options: argparse.Namespace) -> dict[str, Any]:
+def _run(server: RedisServer, name: str, phase: str, options: argparse.Namespace) -> Figures:
     environment, script = CONTENDERS[name]
     server.run("FLUSHALL")
     server.run("SCRIPT FLUSH")
     load = os.getloadavg()[0]
-    command = [interpreter(environment), "-m", f"benchmarks.peers.{script}", phase, "--port", str(server.port)]
-    command += ["--jobs", str(options.jobs), "--samples", str(options.samples)]
+    command = [
+        str(interpreter(environment)), "-m", f"benchmarks.peers.{script}", phase,
+        "--port", str(server.port), "--jobs", str(options.jobs), "--samples", str(options.samples),
+    ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=_LONGEST, check=True)
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
     time.sleep(0.5)
     return {**figures, "load_before": load}
 
 
-def _about(server: RedisServer, names: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+def _about(server: RedisServer, names: Sequence[str], options: argparse.Namespace) -> Figures:
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": "python -m benchmarks.redis_peers " + " ".join(sys.argv[1:]),
+        "command": " ".join(["python -m benchmarks.redis_peers", *sys.argv[1:]]),
         "commit": _commit(),
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.platform()},
         "python": platform.python_version(),

@@ -13,6 +13,29 @@ _HEAD = (
     "start after push, p50 ms", "p99 ms", "from the call, p50 ms", "idle commands/s",
 )  # fmt: skip
 
+_PAGE = """\
+# Redis, beside its peers
+
+`{command}`, {when}, commit {commit}.
+
+{processor}, {cores} cores, {system}; Python {python}, uvloop for all; Redis {redis} on the same
+machine, empty before each run. Load average before the runs: {least:.1f} to {most:.1f}. A busy machine slows
+everybody, so compare within the table.
+
+Medians of {rounds} rounds in turn, lowest to highest in brackets. In each round each contender runs alone:
+100 tasks push {jobs:,} no-op jobs with a 200-byte argument; then one worker in one process at concurrency
+100 takes them, timed from its start to the start of the last handler. On an empty server again, and after a
+pause, {samples} pushes 10 to 30 ms apart go to the idle worker, by another client in the same process; a
+handler may start before the push that woke it has returned. Commands are what clients send, as MONITOR shows
+them.
+
+{table}
+
+Settings:
+
+{settings}
+"""
+
 
 def line(name: str, phase: str, figures: Results) -> str:
     """Return one run's figures in a line."""
@@ -25,9 +48,10 @@ def line(name: str, phase: str, figures: Results) -> str:
         )
     after, call = figures["start_after_return_ms"], figures["start_after_call_ms"]
     return (
-        f"{name:8} {figures['commands_per_push']:.3f} commands a push, idle "
-        f"{figures['idle_commands_per_second']:.1f}/s, start {after['p50']:.2f} / {after['p99']:.2f} ms after "
-        f"the push returned, {call['p50']:.2f} / {call['p99']:.2f} ms after its call"
+        f"{name:8} {figures['commands_per_push']:.3f} commands a push, "
+        f"idle {figures['idle_commands_per_second']:.1f}/s, "
+        f"start {after['p50']:.2f} / {after['p99']:.2f} ms after the push returned, "
+        f"{call['p50']:.2f} / {call['p99']:.2f} ms after its call"
     )
 
 
@@ -35,36 +59,29 @@ def table(results: Results) -> str:
     """Return the medians of all rounds, with the ratios that matter."""
     rows = [_HEAD, *(_row(name, results) for name in results["rates"])]
     widths = [max(len(row[at]) for row in rows) for at in range(len(_HEAD))]
-    lines = ["| " + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
-    lines.insert(1, "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|")
-    return "\n".join([*lines, "", *_ratios(results)])
+    lines = [" | ".join(map(str.rjust, row, widths)) for row in rows]
+    lines.insert(1, " | ".join("-" * (width - 1) + ":" for width in widths))
+    return "\n".join([*(f"| {line} |" for line in lines), "", *_ratios(results)])
 
 
 def page(results: Results) -> str:
     """Return the table with what is needed to read it, as Markdown."""
-    about = results["about"]
-    machine = about["machine"]
+    about, rates = results["about"], results["rates"]
+    loads = [run["load_before"] for runs in rates.values() for run in runs]
     settings = [
-        f"* **{name}** {_version(name, about)}: {runs[0]['settings']}" for name, runs in results["rates"].items()
+        f"* **{name}** {_version(name, about)}: {runs[0]['settings']}" for name, runs in rates.items()
     ]
-    loads = [run["load_before"] for runs in results["rates"].values() for run in runs]
-    return f"""# Redis, beside its peers
-
-`{about["command"].strip()}`, {about["when"]}, commit {about["commit"]}: {machine["processor"]}, {machine["cores"]} cores,
-{machine["system"]}; Python {about["python"]}, uvloop for all; Redis {about["redis"]} on the same machine, empty before each run;
-load average before the runs {min(loads):.1f} to {max(loads):.1f}. A busy machine slows everybody: compare within the table.
-
-Median of {len(next(iter(results["rates"].values())))} rounds in turn (lowest to highest in brackets). Each round, each contender alone: 100 tasks push
-{about["jobs"]:,} no-op jobs with a 200-byte argument; then one worker in one process at concurrency 100 takes them,
-timed from its start to the start of the last handler; then, after a pause, {about["samples"]} pushes 10 to 30 ms apart to the
-idle worker. Commands are what clients send, as MONITOR shows them.
-
-{table(results)}
-
-Settings:
-
-{chr(10).join(settings)}
-"""
+    return _PAGE.format_map(
+        {
+            **about,
+            **about["machine"],
+            "least": min(loads),
+            "most": max(loads),
+            "rounds": len(next(iter(rates.values()))),
+            "table": table(results),
+            "settings": "\n".join(settings),
+        }
+    )
 
 
 def _row(name: str, results: Results) -> Sequence[str]:
@@ -89,10 +106,10 @@ def _row(name: str, results: Results) -> Sequence[str]:
 
 def _ratios(results: Results) -> list[str]:
     """Return how aqueue stands to the best peer and to the limit, by the medians of this run."""
-    rates = results["rates"]
     lines = []
     for what in ("push", "drain"):
-        figures = {name: median(_at(run, (what, "jobs_per_second")) for run in runs) for name, runs in rates.items()}
+        path = (what, "jobs_per_second")
+        figures = {name: median(_at(run, path) for run in runs) for name, runs in results["rates"].items()}
         peers = {name: rate for name, rate in figures.items() if name not in {OURS, LIMIT}}
         if OURS in figures and peers:
             best = max(peers, key=peers.__getitem__)

@@ -14,7 +14,20 @@ from aqueue.port import Backend, Clearable, KeepsFailed, StoreOptions, Transacti
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 
-_URLS = {"memory": "memory://", "sqlite": "sqlite:///jobs.db"}
+_COLUMNS = {
+    "memory": {"memory": "memory://"},
+    "sqlite": {"sqlite": "sqlite:///jobs.db"},
+    "redis": {
+        "redis": "redis://host",
+        "redis-cluster": "redis+cluster://host",
+        "redis-sentinel": "redis+sentinel://host/service",
+        "valkey": "redis://host",
+    },
+    "postgres": {"postgres": "postgresql://host/db", "pgbouncer": "postgresql://host/db?pgbouncer=true"},
+    "mysql": {"mysql": "mysql://host/db"},
+}
+"""The table's columns, and which stores under test each of them speaks for."""
+
 _ROWS: dict[str, Callable[[Backend], object]] = {
     "lease": lambda store: store.capabilities.lease.value,
     "shortest lease (s)": lambda store: store.capabilities.shortest_lease,
@@ -23,7 +36,8 @@ _ROWS: dict[str, Callable[[Backend], object]] = {
     "counts lost leases": lambda store: store.capabilities.counts_lost,
     "exact counts": lambda store: store.capabilities.exact_size,
     "first in, first out": lambda store: store.capabilities.ordered,
-    "longest delay": lambda store: store.capabilities.longest_delay or "any",
+    "longest delay": lambda store: _span(store.capabilities.longest_delay),
+    "longest lease": lambda store: _span(store.capabilities.longest_lease),
     "jobs per round trip": lambda store: store.capabilities.max_batch,
     "bytes per round trip": lambda store: store.capabilities.max_batch_bytes,
     "bytes per job": lambda store: store.capabilities.max_message_bytes,
@@ -35,12 +49,13 @@ _ROWS: dict[str, Callable[[Backend], object]] = {
 
 @pytest.mark.parametrize("label", _ROWS)
 def test_the_table_of_stores_is_true(label: str) -> None:
-    row = next(line for line in PAGE.splitlines() if line.startswith(f"| {label} |"))
-    written = [cell.strip() for cell in row.strip("|").split("|")][1:]
+    options = StoreOptions(lease=60.0, clock=lambda: 0.0)
+    true = {
+        column: {_shown(_ROWS[label](open_backend(url, options))) for url in stores.values()}
+        for column, stores in _COLUMNS.items()
+    }
 
-    stores = [open_backend(url, StoreOptions(lease=60.0, clock=lambda: 0.0)) for url in _URLS.values()]
-
-    assert written == [_shown(_ROWS[label](store)) for store in stores]
+    assert {column: {cell} for column, cell in _written(label).items()} == true
 
 
 def test_every_rule_of_the_page_is_named_by_a_test() -> None:
@@ -62,7 +77,24 @@ def test_the_page_and_the_build_leave_no_store_out() -> None:
     required = re.search(r"^export AQUEUE_REQUIRE=(\S+)$", build, re.MULTILINE)
 
     assert required is not None
-    assert set(required[1].split(",")) == known == set(_URLS)
+    assert set(required[1].split(",")) == known
+    assert {name for stores in _COLUMNS.values() for name in stores} == known
+
+
+def _written(label: str) -> dict[str, str]:
+    """Return a row of the table of stores by its columns."""
+    lines = PAGE.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith(f"| {label} |"))
+    head = next(lines[number - 1] for number in range(at, 0, -1) if lines[number].startswith("|---"))
+    return dict(zip(_cells(head), _cells(lines[at]), strict=True))
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")][1:]
+
+
+def _span(seconds: float | None) -> str:
+    return "any" if seconds is None else f"{seconds / (365 * 86_400):g} years"
 
 
 def _shown(value: object) -> str:

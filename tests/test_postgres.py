@@ -207,6 +207,20 @@ async def test_news_of_a_job_due_in_a_moment_wakes_a_waiting_pop_for_it(
         assert await popping is not None
 
 
+@pytest.mark.rule("POP-3")
+async def test_a_batch_of_jobs_due_now_and_later_wakes_a_waiting_pop_at_once(
+    backend: PostgresBackend,
+) -> None:
+    assert await numbers(backend, 1) == []
+    waiting = asyncio.create_task(backend.wait(["default"], 30))
+    await asyncio.sleep(0.03)  # it must be waiting, and there is nothing to see that by
+
+    await backend.push([*messages(1), *messages(1, first=2, delay=600)])
+
+    async with asyncio.timeout(5):
+        await waiting
+
+
 # -- lost replies ---------------------------------------------------------------------------------------
 
 

@@ -1,11 +1,19 @@
 """What the documents show runs as they show it, and what they point at is there."""
 
+import asyncio
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
 
+import asyncmy
+import asyncpg
 import pytest
+from servers import mysql, postgres
+from servers.reach import check_reachable
 from support import pages
 
 _SECTIONS = [
@@ -22,7 +30,12 @@ def test_the_code_of_a_section_runs_as_printed(section: pages.Section, tmp_path:
     ran = subprocess.run(
         [sys.executable, "-W", "error", "-m", "support.pages", str(section.page), str(section.line)],
         cwd=tmp_path,
-        env={"PYTHONPATH": f"{pages.ROOT}/tests:{pages.ROOT}", "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={
+            "PYTHONPATH": f"{pages.ROOT}/tests:{pages.ROOT}",
+            "PATH": "",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **dict(_databases_of(section)),
+        },
         capture_output=True,
         text=True,
         timeout=60,
@@ -60,6 +73,39 @@ def test_every_link_inside_the_project_leads_somewhere(page: Path) -> None:
     ]
 
     assert not broken
+
+
+def _databases_of(section: pages.Section) -> Iterator[tuple[str, str]]:
+    """Yield an empty database for each variable that the section takes a URL of one from."""
+    code = "".join(block.text for block in section.python)
+    if "POSTGRES_URL" in code or "SQLALCHEMY_URL" in code:
+        check_reachable("postgres", postgres.unreachable())
+        url = asyncio.run(_fresh_postgres())
+        yield "POSTGRES_URL", url
+        yield "SQLALCHEMY_URL", url.replace("postgresql:", "postgresql+asyncpg:", 1)
+    if "MYSQL_URL" in code:
+        check_reachable("mysql", mysql.unreachable())
+        yield "MYSQL_URL", asyncio.run(_fresh_mysql())
+
+
+async def _fresh_postgres() -> str:
+    name = f"page_{uuid4().hex[:12]}"
+    connection = await asyncpg.connect(postgres.url())
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return urlsplit(postgres.url())._replace(path=f"/{name}").geturl()
+
+
+async def _fresh_mysql() -> str:
+    name = f"page_{uuid4().hex[:12]}"
+    url = urlsplit(mysql.url())
+    connection = await asyncmy.connect(
+        host=url.hostname, port=url.port or 3306, user=url.username, password=url.password or ""
+    )
+    async with connection.cursor() as cursor:
+        await cursor.execute(f"CREATE DATABASE {name}")
+    await connection.ensure_closed()
+    return url._replace(path=f"/{name}").geturl()
 
 
 def _leads_somewhere(page: Path, path: str, anchor: str) -> bool:

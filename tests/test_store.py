@@ -13,6 +13,7 @@ from aqueue.errors import (
     AqueueError,
     ConnectionFailed,
     OutcomeUnknown,
+    PublishNotConfirmed,
     PushManyError,
     QueueClosed,
     StoreError,
@@ -432,3 +433,27 @@ async def test_a_failed_store_that_wont_open_closes_the_first(clock: ManualClock
         await queue.open()
 
     assert not first.is_open
+
+
+class _Unconfirming(MemoryBackend):
+    """A broker that acknowledges every other publish, and answers the rest with something else."""
+
+    async def push(self, batch: Sequence[Message]) -> Sequence[Stored]:  # type: ignore[override]  # errors too
+        await super().push(batch[::2])
+        return [
+            None if number % 2 == 0 else PublishNotConfirmed("nack", job_id=message.id)
+            for number, message in enumerate(batch)
+        ]
+
+
+@pytest.mark.rule("PUSH-5", "PUSH-7")
+async def test_an_answer_that_is_no_acknowledgement_reaches_its_own_pusher() -> None:
+    async with Queue(_Unconfirming(Shelf(), lease=60, clock=ManualClock())) as queue:
+        with pytest.raises(PushManyError) as caught:
+            await queue.push_many([Note("stored"), Note("refused")])
+
+        stored, refused = caught.value.outcomes
+        assert isinstance(stored, str)
+        assert isinstance(refused, PublishNotConfirmed)
+        assert refused.job_id != stored
+        assert await queue.size() == 1

@@ -280,7 +280,7 @@ async def test_a_request_scope_that_fails_to_close_is_logged_and_changes_nothing
 async def test_a_scope_that_never_closes_is_given_up_after_its_deadline(
     memory: Place, scope: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aqueue.runner, "_LONGEST_CLOSING", 0.2)
+    monkeypatch.setattr(aqueue.handling, "LONGEST_CLOSING", 0.2)
     queue, handlers = await memory.queue(), Handlers()
 
     async def hangs() -> AsyncIterator[None]:

@@ -46,7 +46,7 @@ class Aqueue(Contender):
             if stats.ready == stats.leased == stats.failed == 0:
                 return
             await asyncio.sleep(0.05)
-        raise RuntimeError(f"not everything was settled: {stats}")
+        raise RuntimeError("not everything was settled")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SAQ 0.26 on Redis: orjson, jobs removed once they are done, as many operations at once as there are tasks."""
+"""SAQ 0.26 on Redis: orjson, done jobs removed, as many operations at once as there are tasks."""
 
 import orjson
 from saq import Worker
@@ -29,6 +29,9 @@ class Saq(Contender):
 
         queue = self._connected()
         await queue.connect()
+        # A worker's first sweep aborts jobs that a slot has just taken and not yet marked as active: its own
+        # lock holds it off, or some of the jobs would never run.
+        await queue.redis.set("saq:default:sweep", 1, ex=3600)
         await Worker(queue, [("noop", noop)], concurrency=CONCURRENCY).start()
 
     def _connected(self) -> RedisQueue:

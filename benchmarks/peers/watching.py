@@ -1,4 +1,4 @@
-"""What a Redis server is asked to do: every command that clients send, seen by MONITOR; all it ran, by INFO."""
+"""What a Redis server is asked to do: what clients send, seen by MONITOR; all it ran, by INFO."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,8 @@
-"""Redis and Valkey: one server, a cluster of three, or a master and a replica watched by a sentinel."""
+"""Redis and Valkey: one server, a cluster of three, or a master and a replica watched by a sentinel.
+
+`AQUEUE_TEST_REDIS_URL`, `AQUEUE_TEST_REDIS_CLUSTER_URL`, `AQUEUE_TEST_REDIS_SENTINEL_URL` and
+`AQUEUE_TEST_VALKEY_URL` name servers for the contract suite to use instead of starting its own.
+"""
 
 import contextlib
 import os
@@ -68,7 +72,8 @@ class RedisCluster:
     """Three primaries with a third of the slots each, and no replicas."""
 
     def __init__(self, program: str = "redis-server") -> None:
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
+                   "--cluster-require-full-coverage", "no")  # fmt: skip
         self.nodes = [
             RedisServer(*options, "--cluster-config-file", "nodes.conf", program=program) for _ in range(3)
         ]
@@ -82,7 +87,7 @@ class RedisCluster:
             node.run("CLUSTER", "ADDSLOTSRANGE", bounds[number], bounds[number + 1] - 1)
             node.run("CLUSTER", "MEET", self.nodes[0].host, self.nodes[0].port)
         for node in self.nodes:
-            _wait(partial(self._is_whole, node), "the cluster did not form")
+            _wait(partial(self.is_whole, node), "the cluster did not form")
         return self
 
     def stop(self) -> None:
@@ -125,7 +130,8 @@ class RedisCluster:
         for node in (target, source, *self.nodes):
             node.run("CLUSTER", "SETSLOT", slot, "NODE", self.id_of(target))
 
-    def _is_whole(self, node: RedisServer) -> bool:
+    def is_whole(self, node: RedisServer) -> bool:
+        """Say whether a node sees all others and every slot served."""
         info: bytes = node.run("CLUSTER", "INFO")
         return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
 

@@ -190,16 +190,17 @@ class MySQLBackend:
         """Make one sweep. If its reply is lost, what it may have reserved is given back before the next."""
         loop = asyncio.get_running_loop()
         began = loop.time()
+        sweeper = Sweeper(session, self._sql, queues, limit)
         starts = self._marks.starts(queues, began)
-        sweeper = Sweeper(session, self._sql, queues, limit, starts=starts)
         try:
-            sweep = await sweeper.sweep(self._lease, eager=tuple(queues) in self._full_sweeps)
+            if starts is None:
+                sweep = await sweeper.sweep(self._lease, eager=tuple(queues) in self._full_sweeps)
+            else:
+                sweep = await sweeper.go_on(self._lease, starts)
         except BaseException:
             self._unclaimed.add(sweeper.claimed)
             raise
-        for queue, swept in sweeper.swept.items():
-            self._marks.swept(queue, swept)
-        self._marks.took(loop.time() - began, loop.time(), is_whole=starts is None)
+        self._marks.swept(sweeper.places, loop.time() - began, loop.time(), is_whole=starts is None)
         return sweep
 
     async def _settle(self, batch: Sequence[Reserved], changes: Sequence[str]) -> list[Answer]:

@@ -38,16 +38,15 @@ class JobStatements:
     # What ends later than anybody waits is of no interest, and there may be much of it.
     look: str = """
         SELECT {clock},
-            EXISTS (SELECT 1 FROM {jobs} FORCE INDEX (next)
-                WHERE queue = {queue} AND state = 0 AND at >= {place}),
+            EXISTS (SELECT 1 FROM {jobs} FORCE INDEX (next) WHERE queue = {queue} AND state = 0),
             (SELECT at FROM {jobs} FORCE INDEX (next)
-                WHERE queue = {queue} AND state = 1 AND at BETWEEN {since} AND {soon} ORDER BY at LIMIT 1),
+                WHERE queue = {queue} AND state = 1 AND at <= {soon} ORDER BY at LIMIT 1),
             (SELECT at FROM {jobs} FORCE INDEX (next)
-                WHERE queue = {queue} AND state = 2 AND at BETWEEN {since} AND {soon} ORDER BY at LIMIT 1)"""
+                WHERE queue = {queue} AND state = 2 AND at <= {soon} ORDER BY at LIMIT 1)"""
 
     due: str = """
         SELECT seq FROM {jobs} FORCE INDEX (next)
-        WHERE queue = {queue} AND state = 1 AND at >= {since} AND at <= {now}
+        WHERE queue = {queue} AND state = 1 AND at <= {now}
         ORDER BY at, seq LIMIT {most} FOR UPDATE SKIP LOCKED"""
     promote: str = """
         UPDATE {jobs} FORCE INDEX (PRIMARY)
@@ -56,7 +55,7 @@ class JobStatements:
 
     expired: str = """
         SELECT seq FROM {jobs} FORCE INDEX (next)
-        WHERE queue = {queue} AND state = 2 AND at >= {since} AND at <= {now}
+        WHERE queue = {queue} AND state = 2 AND at <= {now}
         ORDER BY at, seq LIMIT {most} FOR UPDATE SKIP LOCKED"""
     take_back: str = """
         UPDATE {jobs} FORCE INDEX (PRIMARY)

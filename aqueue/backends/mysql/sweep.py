@@ -6,17 +6,17 @@
         claim: lock the first that nobody else has locked
     reserve what was claimed, and commit
 
-Where the last sweep came back full, the first queue's claim goes out together with the look.
+Where the last sweep came back full, the first queue's claim goes out together with the look. While looking
+is slow (see `marks`), most sweeps go on claiming without it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from secrets import randbits
 from typing import NamedTuple
 
 from aqueue.backends.mysql import jobs
 from aqueue.backends.mysql.connections import Result, Row, Session
 from aqueue.backends.mysql.literals import listed, microseconds, name
-from aqueue.backends.mysql.marks import Start, Swept
 from aqueue.backends.mysql.statements import BEGIN, COMMIT, JobStatements
 from aqueue.port import Reserved
 
@@ -65,57 +65,51 @@ class Sweep(NamedTuple):
         return min((look.due_in for look in self.looks if look.due_in is not None), default=None)
 
 
-async def look(
-    session: Session, sql: JobStatements, queues: Sequence[str], starts: Sequence[Start] | None = None
-) -> list[Look]:
+async def look(session: Session, sql: JobStatements, queues: Sequence[str]) -> list[Look]:
     """Look at each queue without locking anything, in one round trip."""
-    [result] = await session.run(_look_at(sql, queues, starts or [Start()] * len(queues)))
+    [result] = await session.run(_look_at(sql, queues))
     return [Look(*row) for row in result.rows]
 
 
 class Sweeper:
     """Makes one sweep on one session.
 
-    `claimed` is what it is about to reserve or has reserved, `swept` how it went on the queues it came to.
+    `claimed` is what it is about to reserve or has reserved, `places` where it ended on each queue.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        sql: JobStatements,
-        queues: Sequence[str],
-        limit: int,
-        *,
-        starts: Sequence[Start] | None = None,
-    ) -> None:
+    def __init__(self, session: Session, sql: JobStatements, queues: Sequence[str], limit: int) -> None:
         self._session = session
         self._sql = sql
-        self._starts = dict(zip(queues, starts or [Start()] * len(queues), strict=True))
+        self._queues = queues
         self._limit = limit
         self._opening: tuple[str, ...] = (BEGIN,)
         self._token = randbits(63)
         self.claimed: list[Reserved] = []
-        self.swept: dict[str, Swept] = {}
+        self.places: dict[str, int] = {}
 
     async def sweep(self, lease: float, *, eager: bool) -> Sweep:
         """Reserve up to the limit for `lease` seconds; `eager` claims before it has looked."""
-        looks = await (self._claim_and_look() if eager else self._look())
-        for queue, seen in zip(self._starts, looks, strict=True):
+        looks = await (self._claim_and_look() if eager else look(self._session, self._sql, self._queues))
+        for queue, seen in zip(self._queues, looks, strict=True):
             await self._take(queue, seen)
-        if not self._opening:
-            await self._session.run(*self._reservations(lease), COMMIT)
+        await self._reserve(lease)
         return Sweep(self.claimed, looks)
 
-    async def _look(self) -> list[Look]:
-        return await look(self._session, self._sql, list(self._starts), list(self._starts.values()))
+    async def go_on(self, lease: float, starts: Mapping[str, int]) -> Sweep:
+        """Reserve up to the limit of what is ready beyond a place on each queue, and look at nothing else."""
+        for queue, place in starts.items():
+            if len(self.claimed) < self._limit:
+                [claimed] = await self._run(self._claim_of(queue, place))
+                self._add(queue, claimed.rows)
+        await self._reserve(lease)
+        return Sweep(self.claimed, [])
 
     async def _claim_and_look(self) -> list[Look]:
-        looking = _look_at(self._sql, list(self._starts), list(self._starts.values()))
-        queue = next(iter(self._starts))
-        looked, _, claimed = await self._session.run(looking, BEGIN, self._claim_of(queue))
+        looking, claiming = _look_at(self._sql, self._queues), self._claim_of(self._queues[0])
+        looked, _, claimed = await self._session.run(looking, BEGIN, claiming)
         self._opening = ()
+        self._add(self._queues[0], claimed.rows)
         first, *others = (Look(*row) for row in looked.rows)
-        self._add(queue, first, claimed.rows)
         return [first._replace(is_ready=0), *others]
 
     async def _take(self, queue: str, seen: Look) -> None:
@@ -128,38 +122,38 @@ class Sweeper:
             moved += await self._move(queue, self._sql.expired, self._sql.take_back, seen.now)
         if seen.is_ready or moved:
             [claimed] = await self._run(self._claim_of(queue))
-            self._add(queue, seen, claimed.rows, is_tidy=moved < _MOVED_AT_ONCE)
+            self._add(queue, claimed.rows)
 
     async def _move(self, queue: str, find: str, change: str, now: int) -> int:
         """Put up to a hundred jobs that nobody has locked at the end of their queue (DELAY-1, LEASE-2)."""
         most = max(_MOVED_AT_ONCE, self._limit)
-        since = self._starts[queue].since
-        [found] = await self._run(find.format(queue=name(queue), since=since, now=now, most=most))
+        [found] = await self._run(find.format(queue=name(queue), now=now, most=most))
         if found.rows:
             await self._run(change.format(seqs=listed(seq for (seq,) in found.rows)))
         return len(found.rows)
 
-    def _claim_of(self, queue: str) -> str:
-        place, most = self._starts[queue].place, self._limit - len(self.claimed)
-        return self._sql.claim.format(queue=name(queue), place=place, most=most)
+    def _claim_of(self, queue: str, place: int = 0) -> str:
+        return self._sql.claim.format(queue=name(queue), place=place, most=self._limit - len(self.claimed))
 
-    def _add(self, queue: str, seen: Look, rows: Sequence[Row], *, is_tidy: bool = True) -> None:
+    def _add(self, queue: str, rows: Sequence[Row]) -> None:
         self.claimed += [jobs.reserved(row, queue, self._token) for row in rows]
-        self.swept[queue] = Swept(seen.now, is_tidy, rows[-1][-1] if rows else None)
+        if rows:
+            self.places[queue] = rows[-1][-1]
 
-    def _reservations(self, lease: float) -> list[str]:
-        if not self.claimed:
-            return []
-        seqs = listed(item.receipt.seq for item in self.claimed if isinstance(item.receipt, jobs.Receipt))
-        return [self._sql.reserve.format(token=self._token, lease=microseconds(lease), seqs=seqs)]
+    async def _reserve(self, lease: float) -> None:
+        if self._opening:
+            return  # nothing was begun
+        statements = [COMMIT]
+        if self.claimed:
+            seqs = listed(item.receipt.seq for item in self.claimed if isinstance(item.receipt, jobs.Receipt))
+            lasting = microseconds(lease)
+            statements.insert(0, self._sql.reserve.format(token=self._token, lease=lasting, seqs=seqs))
+        await self._session.run(*statements)
 
     async def _run(self, statement: str) -> list[Result]:
         opening, self._opening = self._opening, ()
         return (await self._session.run(*opening, statement))[len(opening) :]
 
 
-def _look_at(sql: JobStatements, queues: Sequence[str], starts: Sequence[Start]) -> str:
-    return " UNION ALL ".join(
-        sql.look.format(queue=name(queue), place=start.place, since=start.since)
-        for queue, start in zip(queues, starts, strict=True)
-    )
+def _look_at(sql: JobStatements, queues: Sequence[str]) -> str:
+    return " UNION ALL ".join(sql.look.format(queue=name(queue)) for queue in queues)

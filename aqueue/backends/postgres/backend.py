@@ -84,7 +84,7 @@ class PostgresBackend:
     async def push(self, batch: Sequence[Message]) -> Sequence[None]:
         """Insert the batch and announce it, in one statement (PUSH-3, PUSH-10)."""
         await self._fetch(self._sql.push, self._channel, *jobs.pushed(batch))
-        for queue, due_in in {message.queue: message.delay for message in batch}.items():
+        for queue, due_in in {(message.queue, message.delay) for message in batch}:
             self._arrivals.announce(queue, due_in)
         return [None] * len(batch)
 

@@ -51,7 +51,7 @@ class Client:
 
     async def link(self) -> Link:
         """Return a link to a server, for asking it about itself."""
-        return await (await self._topology.node(0)).link(0)
+        return await (await self._topology.any_node()).link(0)
 
     async def address(self) -> Address:
         """Return a server that hears of every arrival."""

@@ -32,6 +32,7 @@ class Cluster:
         self._nodes: dict[Address, Node] = {}
         self._slots: dict[int, Address] = {}
         self._is_doubtful = True
+        self._answered: Address | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def node(self, slot: int) -> Node:
@@ -45,6 +46,10 @@ class Cluster:
                 "CLUSTERDOWN Hash slot not served"
             )
         return self._at(address)
+
+    async def any_node(self) -> Node:
+        """Return the node that answered last."""
+        return self._at(await self.address())
 
     async def lost(self, slot: int) -> bool:
         """Read the map anew; say whether it names another node for the slot."""
@@ -72,10 +77,11 @@ class Cluster:
         return is_passing
 
     async def address(self) -> Address:
-        """Return any node of the map: what is published on one is heard on all."""
+        """Return a node that has just answered: what is published on one is heard on all."""
         self._is_doubtful = True
         await self._read_map()
-        return next(iter(self._slots.values()))
+        assert self._answered is not None
+        return self._answered
 
     async def aclose(self) -> None:
         """Close the links to every node."""
@@ -120,6 +126,7 @@ class Cluster:
             if slots:
                 self._slots = slots
                 self._is_doubtful = False
+                self._answered = address
                 return
             trouble = driver.ClusterDownError("CLUSTERDOWN no slot is served")
         raise NotDispatched("no node of the cluster answers") from trouble

@@ -47,7 +47,7 @@ class Node:
         try:
             return await asyncio.shield(dialling)
         except (OSError, Unsent, driver.RedisError) as error:
-            raise NotDispatched(f"connecting failed: {error}") from error
+            raise NotDispatched(f"connecting failed: {str(error) or type(error).__name__}") from error
 
     def drop(self) -> None:
         """Drop every link at once; the next caller makes a new one."""

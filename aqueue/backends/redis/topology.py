@@ -26,6 +26,9 @@ class Topology(Protocol):
     async def node(self, slot: int) -> Node:
         """Return the node that serves the slot, as far as is known; raise `NotDispatched` if none is."""
 
+    async def any_node(self) -> Node:
+        """Return a node that answers for them all; raise `NotDispatched` if none does."""
+
     async def lost(self, slot: int) -> bool:
         """Note that the slot's node can't be reached; say whether another one serves it now."""
 
@@ -52,6 +55,10 @@ class SingleServer:
         self._node = Node(dialler, lanes, self.address)
 
     async def node(self, slot: int) -> Node:
+        """There is one."""
+        return self._node
+
+    async def any_node(self) -> Node:
         """There is one."""
         return self._node
 
@@ -97,6 +104,10 @@ class SentinelMaster:
 
     async def node(self, slot: int) -> Node:
         """There is one master; its links find out who it is."""
+        return self._node
+
+    async def any_node(self) -> Node:
+        """There is one master."""
         return self._node
 
     async def lost(self, slot: int) -> bool:

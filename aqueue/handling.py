@@ -1,0 +1,146 @@
+"""One attempt at a job: everything between its delivery and its settlement (WORK-1, WORK-9).
+
+    scope -> span -> rebuild the job -> middleware -> handle -> close what must commit before the settlement
+
+What any of it raises is the attempt's own error; nothing here settles, reports or logs. A worker's runner
+and `inline://` are its two callers.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from aqueue.contract.retry import Backoff, BackoffFunction
+from aqueue.contract.settlement import is_poison
+from aqueue.delivery import Delivery
+from aqueue.errors import JobLost
+from aqueue.handlers import Handlers
+from aqueue.middleware import Middleware
+from aqueue.queue import Queue
+from aqueue.routes import Route, Router
+from aqueue.running import Cause, Run, forget_cancellation
+from aqueue.scope import Builtins, RequestScope, ScopeProvider
+from aqueue.telemetry import ProcessSpan, Span, TraceMode, current_span
+from aqueue.threads import Threads
+
+LONGEST_CLOSING = 5.0
+"""Seconds that a scope may take to close."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a worker's deliveries are handled where the job says nothing itself. Durations are seconds."""
+
+    max_attempts: int = 0
+    backoff: Backoff | BackoffFunction = field(default_factory=Backoff.none)
+    timeout: float | None = None
+    max_lost: int = 5
+    trace: TraceMode = "link"
+    worker: str = ""
+
+
+class Handling:
+    """Makes attempts; many at once are many calls of `attempt`. Made, it raises what `Router` does."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        handlers: Handlers,
+        *,
+        provider: ScopeProvider,
+        middleware: Sequence[Middleware],
+        policy: Policy,
+        threads: Threads,
+    ) -> None:
+        self.policy = policy
+        self._provider = provider
+        self._threads = threads
+        self._telemetry = queue.telemetry
+        self._builtins: Builtins = {
+            Delivery: _itself,
+            Queue: lambda _: queue,
+            Span: lambda _: current_span(),
+        }
+        self._router = Router(handlers, provider, self._builtins, middleware)
+
+    def begin(self, delivery: Delivery) -> RequestScope:
+        """Make the scope of one delivery; whoever begins closes it."""
+        return self._provider.begin(delivery, self._builtins)
+
+    def start_span(self, delivery: Delivery) -> ProcessSpan | None:
+        """Start the span of one delivery and make it current; None where nobody listens."""
+        if not delivery.metadata and not self._telemetry.active():
+            return None
+        return self._telemetry.start_process(
+            delivery,
+            delivery.name,
+            trace=self.policy.trace,
+            waited=delivery.waited,
+            client_id=self.policy.worker,
+        )
+
+    async def attempt(self, run: Run, scope: RequestScope) -> BaseException | None:
+        """Do everything that can fail the attempt; return what it raised, or None when it returned."""
+        error: BaseException | None = None
+        try:
+            await self._handle(run, scope)
+        except BaseException as raised:  # noqa: BLE001 - whatever user code raises is its job's failure
+            error = raised
+        if run.end_handling():
+            await forget_cancellation(run.task)
+        if run.cause is Cause.TIMEOUT and isinstance(error, asyncio.CancelledError):
+            error = TimeoutError(f"the job ran longer than its timeout of {run.timeout:g} s")
+        return await self._close_function_scope(scope, error) if scope.has_function_exits else error
+
+    async def _handle(self, run: Run, scope: RequestScope) -> None:
+        delivery = run.delivery
+        route = self._router.resolve(delivery.name, delivery.queue)
+        run.declared = declared = route.job_type
+        if is_poison(delivery.lost, self.policy.max_lost):
+            raise JobLost(f"its lease ran out {delivery.lost} times without a settlement")
+        if scope.initializers:
+            await scope.initialize()
+        run.job = job = route.restore(delivery.raw_args)
+        timeout = declared.timeout or self.policy.timeout
+        if timeout is not None:
+            run.limit(timeout)
+        if route.around is None:
+            await route.call(job, scope, self._threads.run)
+        else:
+            await route.around(delivery, lambda _: self._call(route, job, scope))
+
+    async def _call(self, route: Route, job: object, scope: RequestScope) -> None:
+        """Call the handler for middleware; called again, it gets fresh dependencies (MID-1)."""
+        error: BaseException | None = None
+        try:
+            await route.call(job, scope, self._threads.run)
+        except BaseException as raised:  # noqa: BLE001 - raised again below, once the scope has seen it
+            error = raised
+        if scope.has_function_exits:
+            error = await self._close_function_scope(scope, error)
+        if error is not None:
+            raise error
+
+    async def _close_function_scope(
+        self, scope: RequestScope, error: BaseException | None
+    ) -> BaseException | None:
+        """Close what commits before the settlement: its failure is the attempt's (WORK-9)."""
+        try:
+            with anyio.CancelScope(shield=True, deadline=closing_deadline()) as patience:
+                await scope.close_function_scope(error)
+        except BaseException as failure:  # noqa: BLE001 - any dependency may raise anything while it closes
+            return error or failure
+        if patience.cancelled_caught:
+            return error or TimeoutError(f"a dependency took longer than {LONGEST_CLOSING} s to close")
+        return error
+
+
+def _itself(delivery: Delivery) -> Delivery:
+    return delivery
+
+
+def closing_deadline() -> float:
+    """Return when a scope that begins to close now must be closed."""
+    return anyio.current_time() + LONGEST_CLOSING

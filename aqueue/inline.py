@@ -1,0 +1,90 @@
+"""`inline://`: jobs that run inside `push()`, for tests and for code that wants no queue yet (SYNC-1).
+
+A job is checked, encoded, sealed and rebuilt just as on the way through a store, then handled in a scope and
+behind middleware, in the pusher's own task. Delays and attempts are checked and mean nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+import anyio
+
+from aqueue.backends.inline import InlineBackend
+from aqueue.contract.envelope import decode_envelope
+from aqueue.delivery import Delivery
+from aqueue.events import Outcome, log_quietly
+from aqueue.handlers import Handlers
+from aqueue.handling import Handling, Policy, closing_deadline
+from aqueue.middleware import Middleware
+from aqueue.port import Message, Reserved
+from aqueue.queue import Queue
+from aqueue.running import Run
+from aqueue.scope import AppScope, RequestScope, ScopeProvider
+from aqueue.telemetry import Telemetry
+from aqueue.threads import Threads
+
+_MOST_THREADS = 40
+
+
+class InlineRunner:
+    """Runs the job inside a message, and lets its pusher have the handler's error."""
+
+    def __init__(
+        self, handling: Handling, telemetry: Telemetry, open_payload: Callable[[bytes], bytes]
+    ) -> None:
+        self._handling = handling
+        self._telemetry = telemetry
+        self._open_payload = open_payload
+
+    async def perform(self, message: Message) -> None:
+        """Handle one job; raise what its handler raised, or else what closing its scope raised."""
+        task = asyncio.current_task()
+        assert task is not None
+        envelope = decode_envelope(self._open_payload(message.payload))
+        delivery = Delivery(Reserved(message.id, message.queue, message.payload, None, attempt=1), envelope)
+        scope = self._handling.begin(delivery)
+        span = self._handling.start_span(delivery)
+        error = await self._handling.attempt(Run(delivery, task, lambda: False), scope)
+        try:
+            await self._dispose(delivery, scope, error)
+        except BaseException as failure:
+            error = error or failure
+            raise
+        finally:
+            if span is not None:
+                outcome = Outcome.ACKED if error is None else Outcome.FAILED
+                self._telemetry.finish_process(span, outcome, error)
+                span.leave()
+
+    async def _dispose(self, delivery: Delivery, scope: RequestScope, error: BaseException | None) -> None:
+        try:
+            with anyio.CancelScope(shield=True, deadline=closing_deadline()):
+                await scope.close(error)
+        except Exception:
+            if error is None:
+                raise
+            log_quietly(logging.ERROR, "closing the scope of %r failed", delivery, with_traceback=True)
+        if error is not None:
+            raise error
+
+
+def run_inline(
+    queue: Queue,
+    backend: InlineBackend,
+    handlers: Handlers | Iterable[object],
+    *,
+    scope: ScopeProvider | None,
+    middleware: Sequence[Middleware],
+    open_payload: Callable[[bytes], bytes],
+) -> None:
+    """Have the backend run its jobs with these handlers; raises what building a `Worker` with them would."""
+    handling = Handling(
+        queue,
+        Handlers.of(handlers),
+        provider=scope or AppScope(),
+        middleware=middleware,
+        policy=Policy(max_lost=0, worker="inline"),
+        threads=Threads(_MOST_THREADS),
+    )
+    backend.perform = InlineRunner(handling, queue.telemetry, open_payload).perform
