@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aqueue.contract.signing import Keyring
 from aqueue.errors import InvalidQueueArgument, QueueUnavailable
 from aqueue.port import Backend, StoreOptions
-from aqueue.queue import Queue, QueueOptions, payload_opener
+from aqueue.queue import Queue, QueueOptions
 from aqueue.telemetry import Telemetry
 from aqueue.urls import StoreURL, parse_url
 
@@ -74,7 +74,11 @@ def connect(
     )
     providers = {"tracer_provider": tracer_provider, "meter_provider": meter_provider}
     if parse_url(url).scheme == _INLINE:
-        return _connect_inline(url, options, providers, handlers, scope=scope, middleware=middleware)
+        from aqueue.inline import inline_queue  # the one store that brings a worker's parts with it
+
+        return inline_queue(
+            parse_url(url), options, providers, handlers=handlers, scope=scope, middleware=middleware
+        )
     if handlers is not None or scope is not None or middleware:
         raise InvalidQueueArgument("handlers, scope and middleware are a Worker's; only inline:// takes them")
     store_options = StoreOptions(lease=options.lease, clock=options.clock)
@@ -102,29 +106,6 @@ def open_backend(url: str, options: StoreOptions) -> Backend:
     """Return the backend that serves the URL's scheme, built-in or from an entry point; open nothing."""
     parsed = parse_url(url)
     return _opener(parsed.scheme)(parsed, options)
-
-
-def _connect_inline(
-    url: str,
-    options: QueueOptions,
-    providers: Mapping[str, Any],
-    handlers: "Handlers | Iterable[object] | None",
-    *,
-    scope: "ScopeProvider | None",
-    middleware: "Sequence[Middleware]",
-) -> Queue:
-    """The one store that needs to know the handlers; pushing to any other loads no worker."""
-    from aqueue.backends.inline import InlineBackend
-    from aqueue.inline import run_inline
-
-    parse_url(url).read_options({})
-    if handlers is None:
-        raise InvalidQueueArgument('inline:// handles jobs itself: connect("inline://", handlers=…)')
-    backend = InlineBackend()
-    queue = Queue(backend, options, telemetry=Telemetry(backend.capabilities.system, **providers))
-    opener = payload_opener(options)
-    run_inline(queue, backend, handlers, scope=scope, middleware=middleware, open_payload=opener)
-    return queue
 
 
 def _opener(scheme: str) -> Opener:

@@ -6,23 +6,26 @@ behind middleware, in the pusher's own task. Delays and attempts are checked and
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import anyio
 
 from aqueue.backends.inline import InlineBackend
 from aqueue.contract.envelope import decode_envelope
 from aqueue.delivery import Delivery
+from aqueue.errors import InvalidQueueArgument
 from aqueue.events import Outcome, log_quietly
 from aqueue.handlers import Handlers
 from aqueue.handling import Handling, Policy, closing_deadline
 from aqueue.middleware import Middleware
 from aqueue.port import Message, Reserved
-from aqueue.queue import Queue
+from aqueue.queue import Queue, QueueOptions, payload_opener
 from aqueue.running import Run
 from aqueue.scope import AppScope, RequestScope, ScopeProvider
 from aqueue.telemetry import Telemetry
 from aqueue.threads import Threads
+from aqueue.urls import StoreURL
 
 _MOST_THREADS = 40
 
@@ -69,16 +72,22 @@ class InlineRunner:
             raise error
 
 
-def run_inline(
-    queue: Queue,
-    backend: InlineBackend,
-    handlers: Handlers | Iterable[object],
+def inline_queue(
+    url: StoreURL,
+    options: QueueOptions,
+    providers: Mapping[str, Any],
     *,
+    handlers: Handlers | Iterable[object] | None,
     scope: ScopeProvider | None,
     middleware: Sequence[Middleware],
-    open_payload: Callable[[bytes], bytes],
-) -> None:
-    """Have the backend run its jobs with these handlers; raises what building a `Worker` with them would."""
+) -> Queue:
+    """Return a queue that handles its jobs itself; raises what building a `Worker` with the same would."""
+    url.read_options({})
+    if handlers is None:
+        raise InvalidQueueArgument('inline:// handles jobs itself: connect("inline://", handlers=…)')
+    backend = InlineBackend()
+    telemetry = Telemetry(backend.capabilities.system, **providers)
+    queue = Queue(backend, options, telemetry=telemetry)
     handling = Handling(
         queue,
         Handlers.of(handlers),
@@ -87,4 +96,5 @@ def run_inline(
         policy=Policy(max_lost=0, worker="inline"),
         threads=Threads(_MOST_THREADS),
     )
-    backend.perform = InlineRunner(handling, queue.telemetry, open_payload).perform
+    backend.perform = InlineRunner(handling, telemetry, payload_opener(options)).perform
+    return queue

@@ -26,7 +26,7 @@ QUEUE = frozenset(
 WORKER = frozenset(
     {
         *("worker", "shift", "crew", "runner", "running", "lease", "outage", "watchdog", "threads", "events"),
-        *("handlers", "routes", "scope", "dependencies", "middleware"),
+        *("handling", "handlers", "routes", "scope", "dependencies", "middleware", "inline"),
     }
 )
 BELOW_QUEUE = ERRORS | CONTRACT | JOBS | PORT | URLS | TELEMETRY
@@ -41,6 +41,9 @@ LAYERS = {
     "backends": ERRORS | CONTRACT | PORT | URLS | {"backends"},
     **dict.fromkeys(QUEUE, BELOW_QUEUE | QUEUE),
     **dict.fromkeys(WORKER, BELOW_QUEUE | QUEUE | WORKER),
+    # What handles jobs inside a push is put together where a URL asks for it, and nowhere else.
+    "connection": BELOW_QUEUE | QUEUE | {"backends", "inline", "handlers", "middleware", "scope"},
+    "inline": BELOW_QUEUE | QUEUE | WORKER | {"backends"},
     "testing": BELOW_QUEUE | QUEUE | WORKER | {"testing"},
     "integrations": BELOW_QUEUE | QUEUE | WORKER | {"integrations"},
     "cli": BELOW_QUEUE | QUEUE | WORKER | {"cli"},
@@ -64,9 +67,10 @@ NOT_SANS_IO = {
 }
 THIRD_PARTY_OF_THE_CONTRACT = {"msgspec"}
 DRIVERS = {
-    *("redis", "asyncpg", "asyncmy", "aio_pika", "aiormq", "aiobotocore", "botocore", "sqlalchemy"),
-    *("sqlite3", "_sqlite3"),
+    *("redis", "hiredis", "asyncpg", "asyncmy", "aio_pika", "aiormq", "aiobotocore", "botocore"),
+    *("sqlalchemy", "sqlite3", "_sqlite3"),
 }
+FRAMEWORKS = {"fastapi", "starlette", "litestar"}
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 
 
@@ -145,7 +149,39 @@ def test_only_the_table_of_schemes_names_a_backend() -> None:
         and re.search(r"aqueue\.backends\.\w", path.read_text(encoding="utf-8"))
     }
 
-    assert naming <= {"connection"}
+    assert naming <= {"connection", "inline"}
+
+
+def test_a_driver_is_imported_by_its_own_backend_alone() -> None:
+    importers: dict[str, set[str]] = {}
+    for path in _modules():
+        for name, _ in _imports(path):
+            importers.setdefault(name.partition(".")[0], set()).add(_owner(path))
+
+    assert {driver: importers[driver] for driver in sorted(DRIVERS & set(importers))} == {
+        "asyncmy": {"backends.mysql"},
+        "asyncpg": {"backends.postgres"},
+        "hiredis": {"backends.redis"},
+        "redis": {"backends.redis"},
+        "sqlite3": {"backends.sqlite"},
+    }
+
+
+def test_web_frameworks_are_imported_by_their_integrations_alone() -> None:
+    strangers = [
+        f"{_name(path)}:{line}: {name}"
+        for path in _modules()
+        for name, line in _imports(path)
+        if name.partition(".")[0] in FRAMEWORKS and not _name(path).startswith("integrations.")
+    ]
+
+    assert not strangers
+
+
+def _owner(path: Path) -> str:
+    """Return the part of the package that a module belongs to; of a backend, which one."""
+    part, _, rest = _name(path).partition(".")
+    return f"backends.{_family(rest.partition('.')[0])}" if part == "backends" else part
 
 
 @pytest.mark.parametrize(
@@ -342,7 +378,7 @@ def test_importing_has_no_effects(statement: str) -> None:
 
     assert not roots & DRIVERS
     assert not {name for name in modules if name.startswith(("opentelemetry.sdk", "aqueue.backends."))}
-    assert not roots & {"click", "pytest", "uvloop"}
+    assert not roots & ({"click", "pytest", "uvloop"} | FRAMEWORKS)
     assert (after["environment"], after["threads"], after["signals"], after["opened"]) == ([], 1, True, [])
 
 

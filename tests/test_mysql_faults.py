@@ -1,4 +1,4 @@
-"""MariaDB and its workers killed, cut off, restarted and deadlocked: nothing is lost, and work goes on by itself."""
+"""MariaDB and its workers killed, cut off, restarted and deadlocked: nothing is lost, work goes on by itself."""
 
 import asyncio
 import os
@@ -361,12 +361,16 @@ async def test_a_server_with_no_room_for_a_connection_was_certainly_sent_nothing
     url = mysql.fresh_url(server.url)
     async with connect(url) as queue:
         await queue.migrate()
+    await ask(
+        mine, "CREATE USER plain@'%' IDENTIFIED BY 'own'"
+    )  # one that gets no place kept for administrators
+    await ask(mine, "GRANT ALL ON jobs.* TO plain@'%'")
     [(before,)] = await ask(mine, "SELECT @@GLOBAL.max_connections")
     await ask(mine, "SET GLOBAL max_connections = 10")
     others = [await connected(server.url) for _ in range(9)]
     try:
         with pytest.raises(ConnectionFailed, match="1040"):
-            await connect(url).open()
+            await connect(re.sub(r"//[^@]*@", "//plain:own@", url)).open()
     finally:
         await ask(mine, f"SET GLOBAL max_connections = {before}")
         for other in (mine, *others):
@@ -501,13 +505,19 @@ async def test_a_server_that_accepts_and_never_greets_was_sent_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connections, "_CONNECT_WITHIN", 0.3)
-    silent = await asyncio.start_server(lambda _, writer: asyncio.sleep(60), "127.0.0.1", 0)
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
 
     with pytest.raises(ConnectionFailed, match="no answer"):
         await connect(f"mysql://me@127.0.0.1:{port}/jobs").open()
 
     silent.close()
+    await silent.wait_closed()
 
 
 # -- closing ---------------------------------------------------------------------------------------------

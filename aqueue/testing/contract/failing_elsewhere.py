@@ -16,6 +16,7 @@ from aqueue.testing.contract.rules import rule
 from aqueue.testing.contract.samples import Note, job_id, store_raw
 from aqueue.testing.eventually import eventually
 
+_KEEPING = ("failed_page", "failed_get", "failed_count", "failed_retry", "failed_discard", "failed_purge")
 _TRIM = 2.0
 """Seconds within which retention has certainly looked at the failed store once: it does so once a second."""
 
@@ -207,6 +208,8 @@ class _Interrupted:
         self.is_down = False
         self.crash_after_keeping = False
         self._backend: Any = backend
+        for name in _KEEPING:  # isinstance() looks for a protocol's methods without asking __getattr__
+            setattr(self, name, getattr(backend, name))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
