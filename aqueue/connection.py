@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from aqueue.contract.signing import Keyring
-from aqueue.errors import InvalidQueueArgument, QueueUnavailable
+from aqueue.errors import InvalidQueueArgument, QueueUnavailable, Unsupported
 from aqueue.port import Backend, StoreOptions
 from aqueue.queue import Queue, QueueOptions
 from aqueue.telemetry import Telemetry
@@ -94,12 +94,34 @@ def connect_from_env(name: str | None = None) -> Queue:
 
     `AQUEUE_LEASE_SECONDS` or `AQUEUE_<NAME>_LEASE_SECONDS` set its lease.
     """
-    prefix = "AQUEUE_" if name is None else f"AQUEUE_{name.upper().replace('-', '_')}_"
-    url = os.environ.get(f"{prefix}URL")
+    url, variable = url_from_env(name), f"{_prefix(name)}LEASE_SECONDS"
+    lease = os.environ.get(variable)
+    return connect(url) if lease is None else connect(url, lease=_seconds(lease, variable))
+
+
+def url_from_env(name: str | None = None) -> str:
+    """Return the URL that `connect_from_env` uses; raises `InvalidQueueArgument` where none is set."""
+    variable = f"{_prefix(name)}URL"
+    url = os.environ.get(variable)
     if not url:
-        raise InvalidQueueArgument(f"set {prefix}URL to a connection URL, for instance sqlite:///jobs.db")
-    lease = os.environ.get(f"{prefix}LEASE_SECONDS")
-    return connect(url) if lease is None else connect(url, lease=_seconds(lease, f"{prefix}LEASE_SECONDS"))
+        raise InvalidQueueArgument(f"set {variable} to a connection URL, for instance sqlite:///jobs.db")
+    return url
+
+
+def migration_sql(url: str, *, after: int = 0) -> str:
+    """Return the numbered steps that `Queue.migrate` takes, as SQL to apply by hand; nothing is opened.
+
+    `after` is the version that the tables have already, 0 for none. A store has such steps if its module has
+    a function `migration_sql(url, after)` beside `from_url`; for any other this raises `Unsupported`.
+    """
+    scheme = parse_url(url).scheme
+    steps = None
+    if scheme != _INLINE:
+        steps = getattr(import_module(_opener(scheme).__module__), "migration_sql", None)
+    if steps is None:
+        raise Unsupported(f"a {scheme}:// store has no SQL to apply by hand: it makes what it needs itself")
+    sql: str = steps(url, after)
+    return sql
 
 
 def open_backend(url: str, options: StoreOptions) -> Backend:
@@ -131,6 +153,10 @@ def _third_party(scheme: str) -> Opener:
             return opener
     known = ", ".join(sorted({*_BACKENDS, _INLINE, *(entry_point.name for entry_point in found)}))
     raise InvalidQueueArgument(f"unknown URL scheme {scheme!r}; known: {known}")
+
+
+def _prefix(name: str | None) -> str:
+    return "AQUEUE_" if name is None else f"AQUEUE_{name.upper().replace('-', '_')}_"
 
 
 def _seconds(text: str, name: str) -> float:

@@ -1,7 +1,7 @@
 """How a job gets into the store: checked, encoded and sealed before anything is sent, then sent together."""
 
 import asyncio
-import secrets
+import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
@@ -69,7 +69,7 @@ class Pusher:
         now = self._clock()
         seconds = check_delay(delay, at, now, self._capabilities.longest_delay)
         attempts = check_max_attempts(max_attempts)
-        job_id = secrets.token_hex(16) if id is None else self._chosen_id(id)
+        job_id = os.urandom(16).hex() if id is None else self._chosen_id(id)
         return Prepared(
             job_id,
             declared.name,

@@ -38,8 +38,10 @@ class Settler:
         """Remove the job."""
         if self._telemetry.active():
             await self._traced(self._ack, delivery.reserved, Settlement.ACK, delivery)
-        else:  # the one that every job takes
-            _check(await self._ack.settle(delivery.reserved), Settlement.ACK, delivery.reserved)
+            return
+        answer = await self._ack.settle(delivery.reserved)
+        if answer is not Verdict.SETTLED:
+            _check(answer, Settlement.ACK, delivery.reserved)
 
     async def release(self, delivery: Delivery, delay: float, *, counted: bool) -> None:
         """Swap the delivery for a waiting job."""

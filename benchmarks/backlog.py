@@ -2,6 +2,7 @@
 
     python benchmarks/backlog.py sqlite
     python benchmarks/backlog.py postgres postgresql://user@host/database --jobs 1000000 --json result.json
+    python benchmarks/backlog.py mysql mysql://user:password@host/database
 
 Each cost is compared with that of a queue of 1,000 jobs, measured in turn with it, pop by pop, so that what
 else the machine does concerns both. Nothing is asserted: the figures are for a reader.
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from aqueue.connection import open_backend
@@ -91,6 +93,58 @@ class Postgres:
             yield session
         finally:
             await session.close()
+
+
+class MySQL:
+    holds_snapshots = True
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def url(self, name: str) -> str:
+        return f"{self._url}{'&' if '?' in self._url else '?'}table={name}"
+
+    async def fill(self, name: str, count: int) -> None:
+        async with self._session() as session:
+            for first in range(0, count, 5_000):
+                rows = ((QUEUE, f"{n:032x}", n, n, n, PAYLOAD) for n in range(first, min(first + 5_000, count)))
+                await session.executemany(
+                    f"INSERT INTO {name}_jobs (queue, id, state, at, place, ready_at, payload) "
+                    "VALUES (%s, %s, 0, %s, %s, %s, %s)",
+                    list(rows),
+                )
+
+    async def hold_snapshot(self) -> Callable[[], Awaitable[None]]:
+        connection = await self._connect()
+        session = connection.cursor()
+        await session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await session.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        return connection.ensure_closed
+
+    async def remove(self, name: str) -> None:
+        async with self._session() as session:
+            await session.execute(f"DROP TABLE IF EXISTS {name}_jobs, {name}_failed, {name}_schema")
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Any]:
+        connection = await self._connect()
+        try:
+            yield connection.cursor()
+        finally:
+            await connection.ensure_closed()
+
+    async def _connect(self) -> Any:
+        import asyncmy
+
+        parts = urlsplit(self._url)
+        return await asyncmy.connect(
+            host=parts.hostname,
+            port=parts.port or 3306,
+            user=parts.username,
+            password=parts.password or "",
+            database=parts.path.removeprefix("/"),
+            autocommit=True,
+        )
 
 
 class SQLite:
@@ -222,14 +276,19 @@ def report(figures: Sequence[Figure], jobs: int) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    arguments.add_argument("store", choices=["postgres", "sqlite"])
+    arguments.add_argument("store", choices=["mysql", "postgres", "sqlite"])
     arguments.add_argument("url", nargs="?", default="postgresql://127.0.0.1/postgres")
     arguments.add_argument("--jobs", type=int, default=1_000_000)
     arguments.add_argument("--samples", type=int, default=200)
     arguments.add_argument("--json", type=Path)
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as directory, suppress(KeyboardInterrupt):
-        filler: Filler = SQLite(directory) if given.store == "sqlite" else Postgres(given.url)
+        fillers: dict[str, Callable[[], Filler]] = {
+            "mysql": lambda: MySQL(given.url),
+            "postgres": lambda: Postgres(given.url),
+            "sqlite": lambda: SQLite(directory),
+        }
+        filler = fillers[given.store]()
         figures = asyncio.run(measure(filler, given.jobs, given.samples))
         print(report(figures, given.jobs))
         if given.json is not None:

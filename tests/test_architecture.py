@@ -41,8 +41,8 @@ LAYERS = {
     "backends": ERRORS | CONTRACT | PORT | URLS | {"backends"},
     **dict.fromkeys(QUEUE, BELOW_QUEUE | QUEUE),
     **dict.fromkeys(WORKER, BELOW_QUEUE | QUEUE | WORKER),
-    # What handles jobs inside a push is put together where a URL asks for it, and nowhere else.
-    "connection": BELOW_QUEUE | QUEUE | {"backends", "inline", "handlers", "middleware", "scope"},
+    # A URL may ask for a queue that handles its jobs itself.
+    "connection": BELOW_QUEUE | QUEUE | {"inline", "handlers", "middleware", "scope"},
     "inline": BELOW_QUEUE | QUEUE | WORKER | {"backends"},
     "testing": BELOW_QUEUE | QUEUE | WORKER | {"testing"},
     "integrations": BELOW_QUEUE | QUEUE | WORKER | {"integrations"},

@@ -1,4 +1,4 @@
-"""MariaDB and its workers killed, cut off, restarted and deadlocked: nothing is lost, work goes on by itself."""
+"""MariaDB and its workers killed, cut off and deadlocked: nothing is lost, and work goes on by itself."""
 
 import asyncio
 import os
@@ -509,15 +509,18 @@ async def test_a_server_that_accepts_and_never_greets_was_sent_nothing(
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
+        await writer.wait_closed()
+        was_hung_up_on.set()
 
+    was_hung_up_on = asyncio.Event()
     silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
 
     with pytest.raises(ConnectionFailed, match="no answer"):
         await connect(f"mysql://me@127.0.0.1:{port}/jobs").open()
 
+    await was_hung_up_on.wait()
     silent.close()
-    await silent.wait_closed()
 
 
 # -- closing ---------------------------------------------------------------------------------------------

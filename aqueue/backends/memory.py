@@ -91,7 +91,12 @@ class MemoryBackend:
 
     async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
         """Remove each job that this very delivery still holds."""
-        return [Verdict.STALE if self._let_go(item) is None else Verdict.SETTLED for item in batch]
+        answers: list[Answer] = []
+        for item in batch:
+            lane = self._shelf.lanes.get(item.queue)
+            stale = lane is None or lane.let_go(item.receipt) is None
+            answers.append(Verdict.STALE if stale else Verdict.SETTLED)
+        return answers
 
     async def release(self, batch: Sequence[Releasing]) -> Sequence[Answer]:
         """Put each job back; uncounted give-backs without delay return to the head, in the batch's order."""

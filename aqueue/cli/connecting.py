@@ -4,13 +4,14 @@ import functools
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import anyio
 import click
 
-from aqueue.connection import connect, connect_from_env
+from aqueue.connection import connect, connect_from_env, url_from_env
 from aqueue.errors import AqueueError, InvalidQueueArgument, StoreError
 from aqueue.queue import Queue
 from aqueue.urls import parse_url
@@ -22,21 +23,58 @@ _SECRET_OPTION = re.compile(r"pass|secret|token|key", re.IGNORECASE)
 _URL_VARIABLE = re.compile(r"AQUEUE_(?:\w+_)?URL")
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the options, or else the environment, say that the store is."""
+
+    given: str | None
+    connection: str | None
+
+    def queue(self) -> Queue:
+        """Return the queue there, not yet open; raises `UsageError` or `AqueueError` if there is none."""
+        self._check()
+        return connect(self.given) if self.given is not None else connect_from_env(self.connection)
+
+    def url(self) -> str:
+        """Return the store's URL; raises as `queue` does."""
+        self._check()
+        return self.given if self.given is not None else url_from_env(self.connection)
+
+    def _check(self) -> None:
+        if self.given is not None and self.connection is not None:
+            raise click.UsageError("give --url or --connection, not both", click.get_current_context())
+        if self.given is None and self.connection is None and not os.environ.get("AQUEUE_URL"):
+            raise InvalidQueueArgument(
+                "which store? Give --url, for instance sqlite:///jobs.db, or set AQUEUE_URL"
+            )
+
+
 def connected(command: Callable[Concatenate[Queue, P], None]) -> Callable[..., None]:
     """Give a command `--url` and `--connection`, and the queue they name, not yet open, as first argument."""
+
+    @located
+    @functools.wraps(command)
+    def with_queue(place: Place, *args: P.args, **kwargs: P.kwargs) -> None:
+        command(place.queue(), *args, **kwargs)
+
+    return with_queue
+
+
+def located(command: Callable[Concatenate[Place, P], None]) -> Callable[..., None]:
+    """Give a command `--url` and `--connection`, and what they name as first argument."""
 
     @click.option(
         "--url", metavar="URL", help="The store, for instance sqlite:///jobs.db.  [env var: AQUEUE_URL]"
     )
     @click.option("--connection", metavar="NAME", help="Take the store from AQUEUE_<NAME>_URL.")
     @functools.wraps(command)
-    def with_queue(*args: P.args, **kwargs: P.kwargs) -> None:
+    def with_place(*args: P.args, **kwargs: P.kwargs) -> None:
         url, connection = kwargs.pop("url"), kwargs.pop("connection")
         assert url is None or isinstance(url, str)
         assert connection is None or isinstance(connection, str)
-        command(_queue(url, connection), *args, **kwargs)
+        command(Place(url, connection), *args, **kwargs)
 
-    return with_queue
+    return with_place
 
 
 def as_json(command: Callable[P, None]) -> Callable[P, None]:
@@ -57,18 +95,6 @@ def run_on(queue: Queue, action: Callable[[], Awaitable[T]]) -> T:
         return anyio.run(run)
     except StoreError as error:
         raise click.ClickException(_with_cause(error)) from error
-
-
-def _queue(url: str | None, connection: str | None) -> Queue:
-    if url is not None and connection is not None:
-        raise click.UsageError("give --url or --connection, not both", click.get_current_context())
-    if url is not None:
-        return connect(url)
-    if connection is None and not os.environ.get("AQUEUE_URL"):
-        raise InvalidQueueArgument(
-            "which store? Give --url, for instance sqlite:///jobs.db, or set AQUEUE_URL"
-        )
-    return connect_from_env(connection)
 
 
 def _with_cause(error: StoreError) -> str:

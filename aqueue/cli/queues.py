@@ -3,8 +3,9 @@
 import click
 import msgspec
 
-from aqueue.cli.connecting import as_json, connected, run_on
+from aqueue.cli.connecting import Place, as_json, connected, located, run_on
 from aqueue.cli.output import print_json, print_table, progress
+from aqueue.connection import migration_sql
 from aqueue.contract.names import check_queue_names
 from aqueue.port import QueueStats
 from aqueue.pusher import DEFAULT_QUEUE
@@ -85,15 +86,38 @@ def clear(queue: Queue, queues: tuple[str, ...], *, force: bool, as_json: bool) 
 
 
 @click.command()
+@click.option("--sql", is_flag=True, help="Print the steps as SQL, to apply by hand, and take none.")
+@click.option(
+    "--after",
+    metavar="VERSION",
+    type=click.IntRange(min=0),
+    help="With --sql: only the steps after this one, the highest version in the table aqueue_schema.",
+)
 @as_json
-@connected
-def migrate(queue: Queue, *, as_json: bool) -> None:
-    """Create or upgrade what the store needs: once per deploy, and safe to repeat."""
+@located
+def migrate(place: Place, *, sql: bool, after: int | None, as_json: bool) -> None:
+    """Create or upgrade what the store needs: once per deploy, and safe to repeat.
+
+    With --sql nothing is connected to. PostgreSQL and MySQL have such steps; for another store the status is 1.
+    """
+    if sql:
+        _print_sql(migration_sql(place.url(), after=after or 0), as_json=as_json)
+        return
+    if after is not None:
+        raise click.UsageError("--after goes with --sql", click.get_current_context())
+    queue = place.queue()
     run_on(queue, queue.migrate)
     if as_json:
         print_json({"migrated": True})
     else:
         click.echo(f"the {queue.capabilities.system} store is up to date")
+
+
+def _print_sql(sql: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"sql": sql})
+    else:
+        click.echo(sql, nl=False)
 
 
 def _stats_of(queue: Queue, names: tuple[str, ...]) -> dict[str, QueueStats]:

@@ -10,7 +10,6 @@ from aqueue.port import Fault, Faults, Refused
 FAULTS: Faults = {MySQLError: Fault.UNKNOWN, OSError: Fault.UNKNOWN}
 
 _DEADLOCK, _LOCK_WAIT, _CHANGED_SINCE = 1213, 1205, 1020
-_DUPLICATE = 1062
 _NO_TABLE, _NO_COLUMN = 1146, 1054
 
 REPEATABLE = frozenset({_DEADLOCK, _LOCK_WAIT, _CHANGED_SINCE})
@@ -44,11 +43,6 @@ def number(error: BaseException) -> int:
 def is_refusal(code: int) -> bool:
     """Whether the server said that it did nothing; the driver's own numbers are 2000 to 2999."""
     return code >= 1000 and not 2000 <= code < 3000 and code not in _ENDING
-
-
-def is_duplicate(error: BaseException) -> bool:
-    """Whether a row was there already."""
-    return number(error) == _DUPLICATE
 
 
 def meaning(error: Exception) -> Exception:
