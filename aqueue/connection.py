@@ -119,7 +119,7 @@ def migration_sql(url: str, *, after: int = 0) -> str:
     if scheme != _INLINE:
         steps = getattr(import_module(_opener(scheme).__module__), "migration_sql", None)
     if steps is None:
-        raise Unsupported(f"a {scheme}:// store has no SQL to apply by hand: it makes what it needs itself")
+        raise Unsupported(f"no SQL has to be applied by hand for {scheme}://: it makes what it needs itself")
     sql: str = steps(url, after)
     return sql
 

@@ -54,7 +54,7 @@ def connected(command: Callable[Concatenate[Queue, P], None]) -> Callable[..., N
 
     @located
     @functools.wraps(command)
-    def with_queue(place: Place, *args: P.args, **kwargs: P.kwargs) -> None:
+    def with_queue(place: Place, /, *args: P.args, **kwargs: P.kwargs) -> None:
         command(place.queue(), *args, **kwargs)
 
     return with_queue

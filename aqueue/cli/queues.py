@@ -98,7 +98,8 @@ def clear(queue: Queue, queues: tuple[str, ...], *, force: bool, as_json: bool) 
 def migrate(place: Place, *, sql: bool, after: int | None, as_json: bool) -> None:
     """Create or upgrade what the store needs: once per deploy, and safe to repeat.
 
-    With --sql nothing is connected to. PostgreSQL and MySQL have such steps; for another store the status is 1.
+    PostgreSQL and MySQL can have it done by hand: --sql prints how, and connects to nothing. For any other
+    store it ends with status 1.
     """
     if sql:
         _print_sql(migration_sql(place.url(), after=after or 0), as_json=as_json)
