@@ -107,7 +107,9 @@ class MySQL:
     async def fill(self, name: str, count: int) -> None:
         async with self._session() as session:
             for first in range(0, count, 5_000):
-                rows = ((QUEUE, f"{n:032x}", n, n, n, PAYLOAD) for n in range(first, min(first + 5_000, count)))
+                rows = (
+                    (QUEUE, f"{n:032x}", n, n, n, PAYLOAD) for n in range(first, min(first + 5_000, count))
+                )
                 await session.executemany(
                     f"INSERT INTO {name}_jobs (queue, id, state, at, place, ready_at, payload) "
                     "VALUES (%s, %s, 0, %s, %s, %s, %s)",
@@ -119,7 +121,11 @@ class MySQL:
         session = connection.cursor()
         await session.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         await session.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        return connection.ensure_closed
+
+        async def close() -> None:
+            await connection.ensure_closed()
+
+        return close
 
     async def remove(self, name: str) -> None:
         async with self._session() as session:

@@ -24,21 +24,23 @@ REQUIREMENTS: Mapping[str, Sequence[str]] = {
 
 def interpreter(name: str) -> Path:
     """Return the Python of an environment that holds what `REQUIREMENTS` asks for, made if need be."""
-    wanted = "\n".join(REQUIREMENTS[name]) + (ROOT / "pyproject.toml").read_text()
-    digest = hashlib.sha256(f"{sys.version}\n{wanted}".encode()).hexdigest()
+    wanted = [sys.version, *REQUIREMENTS[name]]
+    if name == "aqueue":
+        wanted.append((ROOT / "pyproject.toml").read_text())
+    digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
     place = CACHE / name
     python, stamp = place / "bin" / "python", place / "made-of"
     if not stamp.exists() or stamp.read_text() != digest:
         print(f"making an environment for {name} in {place.relative_to(ROOT)}", file=sys.stderr)
         venv.create(place, with_pip=True, clear=True)
-        _pip(python, "install", "--quiet", *REQUIREMENTS[name])
+        _pip(python, "install", "-qq", *REQUIREMENTS[name])
         stamp.write_text(digest)
     return python
 
 
-def versions(name: str) -> dict[str, str]:
+def versions(python: Path) -> dict[str, str]:
     """Return what an environment holds, by package."""
-    listed = _pip(interpreter(name), "list", "--format=freeze")
+    listed = _pip(python, "list", "--format=freeze")
     return dict(line.split("==", 1) for line in listed.split() if "==" in line)
 
 

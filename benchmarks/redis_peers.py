@@ -14,22 +14,29 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from benchmarks import report
 from benchmarks.environments import ROOT, interpreter, versions
 from benchmarks.redis_server import RedisServer, redis_server
 
-# The environment and the script of each contender.
+
+class Contender(NamedTuple):
+    """The environment it needs, and its script in `peers/`."""
+
+    environment: str
+    script: str
+
+
 CONTENDERS = {
-    "aqueue": ("aqueue", "aqueue_bench"),
-    "arq": ("arq", "arq_bench"),
-    "saq": ("saq", "saq_bench"),
-    "taskiq": ("taskiq", "taskiq_bench"),
-    "limit": ("aqueue", "limit"),
+    "aqueue": Contender("aqueue", "aqueue_bench"),
+    "arq": Contender("arq", "arq_bench"),
+    "saq": Contender("saq", "saq_bench"),
+    "taskiq": Contender("taskiq", "taskiq_bench"),
+    "limit": Contender("aqueue", "limit"),
 }
 PHASES = ("rates", "idle")
 
@@ -43,15 +50,14 @@ def main() -> None:
     """Run everything, write the results and print the table."""
     options = _options()
     names: list[str] = options.contenders
-    for name in names:
-        interpreter(CONTENDERS[name][0])
+    pythons = {name: interpreter(CONTENDERS[name].environment) for name in names}
     runs: Runs = {phase: {name: [] for name in names} for phase in PHASES}
     with redis_server() as server:
-        about = _about(server, names, options)
+        about = _about(server, pythons, options)
         for number in range(options.rounds):
             for phase in PHASES:
                 for name in names:
-                    figures = _run(server, name, phase, options)
+                    figures = _run(server, pythons[name], name, phase, options)
                     runs[phase][name].append(figures)
                     line = report.line(name, phase, figures)
                     print(f"round {number + 1} {line}", file=sys.stderr, flush=True)
@@ -74,13 +80,12 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(server: RedisServer, name: str, phase: str, options: argparse.Namespace) -> Figures:
-    environment, script = CONTENDERS[name]
+def _run(server: RedisServer, python: Path, name: str, phase: str, options: argparse.Namespace) -> Figures:
     server.run("FLUSHALL")
     server.run("SCRIPT FLUSH")
     load = os.getloadavg()[0]
     command = [
-        str(interpreter(environment)), "-m", f"benchmarks.peers.{script}", phase,
+        str(python), "-m", f"benchmarks.peers.{CONTENDERS[name].script}", phase,
         "--port", str(server.port), "--jobs", str(options.jobs), "--samples", str(options.samples),
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=_LONGEST, check=True)
@@ -89,7 +94,7 @@ def _run(server: RedisServer, name: str, phase: str, options: argparse.Namespace
     return {**figures, "load_before": load}
 
 
-def _about(server: RedisServer, names: Sequence[str], options: argparse.Namespace) -> Figures:
+def _about(server: RedisServer, pythons: Mapping[str, Path], options: argparse.Namespace) -> Figures:
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python -m benchmarks.redis_peers", *sys.argv[1:]]),
@@ -99,7 +104,7 @@ def _about(server: RedisServer, names: Sequence[str], options: argparse.Namespac
         "redis": server.version,
         "jobs": options.jobs,
         "samples": options.samples,
-        "versions": {name: versions(CONTENDERS[name][0]) for name in names},
+        "versions": {name: versions(python) for name, python in pythons.items()},
     }
 
 

@@ -145,7 +145,8 @@ async def look_up(id: int, session: Session) -> Status:
 async def take_from_stock(session: AsyncSession, item: str) -> None:
     """Take one, or refuse, which undoes all of the request. Last, since it locks what everybody wants."""
     one_less = update(Stock).where(Stock.item == item, Stock.left > 0).values(left=Stock.left - 1)
-    if (await session.execute(one_less)).rowcount == 0:
+    connection = await session.connection()
+    if (await connection.execute(one_less)).rowcount == 0:
         raise HTTPException(409, f"{item} is sold out")
 
 
