@@ -104,6 +104,9 @@ class Pusher:
 
     async def push_many(self, jobs: Sequence[Prepared], connection: object | None) -> list[str]:
         """Store many jobs and return their ids in order, or raise `PushManyError` (PUSH-7)."""
+        if not jobs:
+            self._store.check_open()
+            return []
         span = self._telemetry.start_push_many(jobs) if self._telemetry.active() else None
         try:
             messages = [
