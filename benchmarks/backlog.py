@@ -107,13 +107,11 @@ class MySQL:
     async def fill(self, name: str, count: int) -> None:
         async with self._session() as session:
             for first in range(0, count, 5_000):
-                rows = (
-                    (QUEUE, f"{n:032x}", n, n, n, PAYLOAD) for n in range(first, min(first + 5_000, count))
-                )
-                await session.executemany(
+                last = min(first + 5_000, count)
+                await session.executemany(  # one statement for many rows, if it has no literals
                     f"INSERT INTO {name}_jobs (queue, id, state, at, place, ready_at, payload) "
-                    "VALUES (%s, %s, 0, %s, %s, %s, %s)",
-                    list(rows),
+                    "VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                    [(QUEUE, f"{n:032x}", 0, n, n, n, PAYLOAD) for n in range(first, last)],
                 )
 
     async def hold_snapshot(self) -> Callable[[], Awaitable[None]]:

@@ -118,7 +118,7 @@ async def place_order(wish: Wish, session: Session, queue: QueueDep) -> int:
     order = Order(item=wish.item)
     session.add(order)
     await session.flush()  # gives the order its number
-    await queue.push(ShipOrder(order.id))
+    await queue.push(ShipOrder(order.id), connection=session)
     await take_from_stock(session, wish.item)
     return order.id
 
@@ -128,7 +128,7 @@ async def place_orders(basket: Basket, session: Session, queue: QueueDep) -> lis
     orders = [Order(item=item) for item in basket.items]
     session.add_all(orders)
     await session.flush()
-    await queue.push_many([ShipOrder(order.id) for order in orders])
+    await queue.push_many([ShipOrder(order.id) for order in orders], connection=session)
     for item in sorted(basket.items):  # in one order always, so that no two baskets wait for each other
         await take_from_stock(session, item)
     return [order.id for order in orders]

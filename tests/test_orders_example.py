@@ -85,6 +85,11 @@ class Database:
             )
             return {row.id: row.shipped_by for row in found}
 
+    async def run(self, *statements: str) -> None:
+        async with self._engine.begin() as connection:
+            for statement in statements:
+                await connection.execute(text(statement))
+
     async def has_shipped(self, count: int, *, of: str) -> dict[int, str | None]:
         """Wait until exactly so many orders are there, all shipped, and no job is left; return them."""
         await all_settled(self.queue, "orders")
@@ -210,6 +215,23 @@ class TestCaseO31:
         await database.has_stopped(0)  # whatever the server still did for it has come to its end
         assert await database.has_shipped(0, of=item) == {}
 
+    @pytest.mark.parametrize("shop", ["postgres"], indirect=True)  # MySQL checks nothing as late as that
+    async def test_a_commit_that_fails_is_told_and_leaves_neither(
+        self, client: httpx2.AsyncClient, database: Database
+    ) -> None:
+        await client.put("/stock/dust?left=5")
+        await database.run(
+            "CREATE FUNCTION no_dust() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN RAISE EXCEPTION ''we do not sell dust''; END'",
+            "CREATE CONSTRAINT TRIGGER no_dust AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW WHEN (NEW.item = 'dust') EXECUTE FUNCTION no_dust()",
+        )
+
+        response = await client.post("/orders", json={"item": "dust"})
+
+        assert response.status_code == 500
+        assert await database.has_shipped(0, of="dust") == {}
+
     async def test_step_4_background_tasks_and_lifespans_push_within_transactions_of_their_own(
         self, shop: Shop, programs: tuple[Program, Program]
     ) -> None:
@@ -292,6 +314,30 @@ class TestCaseO31:
             await client.post("/")
             await eventually(lambda: found == [1])
         await engine.dispose()
+
+
+async def test_a_savepoint_that_is_undone_takes_the_jobs_pushed_in_it_along(
+    shop: Shop, programs: tuple[Program, Program], database: Database
+) -> None:
+    await programs[0].address()
+
+    @job(name="o31.note", queue="notes")
+    class Note:
+        text: str
+
+    engine = create_async_engine(shop.url)
+    async with AsyncSession(engine) as session, session.begin():
+        await database.queue.push(Note("kept"), connection=session)
+        inner = await session.begin_nested()
+        await database.queue.push(Note("undone"), connection=session)
+        await inner.rollback()
+    await engine.dispose()
+
+    found = await database.queue.pop(timeout=5, queues=["notes"])
+    assert found is not None
+    assert found.args == {"text": "kept"}
+    await database.queue.ack(found)
+    assert await database.queue.size("notes") == 0
 
 
 async def test_the_orders_of_a_basket_share_their_fate(

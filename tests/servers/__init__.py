@@ -1,1 +1,1 @@
-"""Private servers for the tests: on free loopback ports, in temporary directories, ended by whoever started them."""
+"""Private servers for the tests: on free loopback ports, in temporary directories, ended by their starter."""
