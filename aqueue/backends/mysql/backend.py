@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from aqueue.backends._sql_arrivals import Arrivals
 from aqueue.backends.mysql import failed, jobs, migration
 from aqueue.backends.mysql.address import Address
-from aqueue.backends.mysql.arrivals import Arrivals
 from aqueue.backends.mysql.connections import Connections, Session
 from aqueue.backends.mysql.failed import Filter
 from aqueue.backends.mysql.failed_statements import failed_statements

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import asyncpg
 
+from aqueue.backends._sql_arrivals import Arrivals
 from aqueue.backends.postgres import failed, jobs, migration
 from aqueue.backends.postgres.address import Address
-from aqueue.backends.postgres.arrivals import Arrivals
 from aqueue.backends.postgres.failed_statements import failed_statements
 from aqueue.backends.postgres.lanes import Lanes
 from aqueue.backends.postgres.listener import Listener

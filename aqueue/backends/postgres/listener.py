@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import asyncpg
 
-from aqueue.backends.postgres.arrivals import Arrivals
+from aqueue.backends._sql_arrivals import Arrivals
 from aqueue.backends.postgres.lanes import Connect, connected
 from aqueue.errors import StoreError
 from aqueue.port import NotDispatched

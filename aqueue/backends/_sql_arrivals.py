@@ -1,8 +1,9 @@
-"""Who waits for which queues, and what is still true of those found empty. Lives on the event loop."""
+"""Who waits for which queues of an SQL server, and what is still true of those found empty."""
 
 import asyncio
 from collections.abc import Sequence
 
+_LONGEST_PAUSE = 1.0
 _REMEMBERED = 1_000
 _NEVER = float("inf")
 
@@ -35,7 +36,9 @@ class Arrivals:
         return max(0.0, due - asyncio.get_running_loop().time())
 
     def announce(self, queue: str, due_in: float = 0.0) -> None:
-        """Say that something was put into the queue, due now or in a moment."""
+        """Say that something was put into the queue; what is due only after the longest pause is no news."""
+        if due_in >= _LONGEST_PAUSE:
+            return
         if len(self._counts) >= _REMEMBERED and queue not in self._counts:
             self._counts.clear()
             self._everywhere += 1
