@@ -675,6 +675,20 @@ async def test_jobs_due_together_come_in_the_order_in_which_they_fell_due(backen
     assert await numbers(backend, 3) == [2, 3, 1]
 
 
+@pytest.mark.rule("POP-5", "DELAY-1")
+async def test_a_sweep_that_claims_twice_takes_nothing_twice(backend: MySQLBackend) -> None:
+    """After a full sweep the next claims before it looks, and again if something has fallen due."""
+    await backend.push(messages(4))
+    await backend.push(messages(2, first=5, delay=0.1))
+    assert await numbers(backend, 2) == [1, 2]
+    await asyncio.sleep(0.15)
+
+    taken = list(await backend.pop(["default"], 9))
+
+    assert [int(item.id, 16) for item in taken] == [3, 4, 5, 6]
+    assert await backend.ack(taken) == [Verdict.SETTLED] * 4
+
+
 # -- pushing inside the application's transaction --------------------------------------------------------
 
 

@@ -84,6 +84,7 @@ class Sweeper:
         self._limit = limit
         self._opening: tuple[str, ...] = (BEGIN,)
         self._token = randbits(63)
+        self._unreserved: list[int] = []
         self.claimed: list[Reserved] = []
         self.places: dict[str, int] = {}
 
@@ -91,8 +92,8 @@ class Sweeper:
         """Reserve up to the limit for `lease` seconds; `eager` claims before it has looked."""
         looks = await (self._claim_and_look() if eager else look(self._session, self._sql, self._queues))
         for queue, seen in zip(self._queues, looks, strict=True):
-            await self._take(queue, seen)
-        await self._reserve(lease)
+            await self._take(queue, seen, lease)
+        await self._reserve(lease, COMMIT)
         return Sweep(self.claimed, looks)
 
     async def go_on(self, lease: float, starts: Mapping[str, int]) -> Sweep:
@@ -101,7 +102,7 @@ class Sweeper:
             if len(self.claimed) < self._limit:
                 [claimed] = await self._run(self._claim_of(queue, place))
                 self._add(queue, claimed.rows)
-        await self._reserve(lease)
+        await self._reserve(lease, COMMIT)
         return Sweep(self.claimed, [])
 
     async def _claim_and_look(self) -> list[Look]:
@@ -112,7 +113,7 @@ class Sweeper:
         first, *others = (Look(*row) for row in looked.rows)
         return [first._replace(is_ready=0), *others]
 
-    async def _take(self, queue: str, seen: Look) -> None:
+    async def _take(self, queue: str, seen: Look, lease: float) -> None:
         if seen.is_empty or len(self.claimed) >= self._limit:
             return
         moved = 0
@@ -121,6 +122,8 @@ class Sweeper:
         if seen.has_expired:
             moved += await self._move(queue, self._sql.expired, self._sql.take_back, seen.now)
         if seen.is_ready or moved:
+            if queue in self.places:  # rows that this very transaction has locked are not skipped
+                await self._reserve(lease)
             [claimed] = await self._run(self._claim_of(queue))
             self._add(queue, claimed.rows)
 
@@ -137,18 +140,19 @@ class Sweeper:
 
     def _add(self, queue: str, rows: Sequence[Row]) -> None:
         self.claimed += [jobs.reserved(row, queue, self._token) for row in rows]
+        self._unreserved += [row[0] for row in rows]
         if rows:
             self.places[queue] = rows[-1][-1]
 
-    async def _reserve(self, lease: float) -> None:
+    async def _reserve(self, lease: float, *afterwards: str) -> None:
         if self._opening:
             return  # nothing was begun
-        statements = [COMMIT]
-        if self.claimed:
-            seqs = listed(item.receipt.seq for item in self.claimed if isinstance(item.receipt, jobs.Receipt))
-            lasting = microseconds(lease)
+        statements = list(afterwards)
+        if self._unreserved:
+            seqs, lasting = listed(self._unreserved), microseconds(lease)
             statements.insert(0, self._sql.reserve.format(token=self._token, lease=lasting, seqs=seqs))
         await self._session.run(*statements)
+        self._unreserved.clear()
 
     async def _run(self, statement: str) -> list[Result]:
         opening, self._opening = self._opening, ()
