@@ -83,9 +83,23 @@ class Handling:
 
     async def attempt(self, run: Run, scope: RequestScope) -> BaseException | None:
         """Do everything that can fail the attempt; return what it raised, or None when it returned."""
+        delivery = run.delivery
         error: BaseException | None = None
         try:
-            await self._handle(run, scope)
+            route = self._router.resolve(delivery.name, delivery.queue)
+            run.declared = declared = route.job_type
+            if is_poison(delivery.lost, self.policy.max_lost):
+                raise JobLost(f"its lease ran out {delivery.lost} times without a settlement")  # noqa: TRY301
+            if scope.initializers:
+                await scope.initialize()
+            run.job = job = route.restore(delivery.raw_args)
+            timeout = declared.timeout or self.policy.timeout
+            if timeout is not None:
+                run.limit(timeout)
+            if route.around is None:
+                await route.call(job, scope, self._threads.run)
+            else:
+                await route.around(delivery, lambda _: self._call(route, job, scope))
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises is its job's failure
             error = raised
         if run.end_handling():
@@ -93,23 +107,6 @@ class Handling:
         if run.cause is Cause.TIMEOUT and isinstance(error, asyncio.CancelledError):
             error = TimeoutError(f"the job ran longer than its timeout of {run.timeout:g} s")
         return await self._close_function_scope(scope, error) if scope.has_function_exits else error
-
-    async def _handle(self, run: Run, scope: RequestScope) -> None:
-        delivery = run.delivery
-        route = self._router.resolve(delivery.name, delivery.queue)
-        run.declared = declared = route.job_type
-        if is_poison(delivery.lost, self.policy.max_lost):
-            raise JobLost(f"its lease ran out {delivery.lost} times without a settlement")
-        if scope.initializers:
-            await scope.initialize()
-        run.job = job = route.restore(delivery.raw_args)
-        timeout = declared.timeout or self.policy.timeout
-        if timeout is not None:
-            run.limit(timeout)
-        if route.around is None:
-            await route.call(job, scope, self._threads.run)
-        else:
-            await route.around(delivery, lambda _: self._call(route, job, scope))
 
     async def _call(self, route: Route, job: object, scope: RequestScope) -> None:
         """Call the handler for middleware; called again, it gets fresh dependencies (MID-1)."""

@@ -34,6 +34,7 @@ from weakref import WeakValueDictionary
 from aqueue.contract.codec import JSON, ArgsCodec, Sensitive
 from aqueue.contract.hints import Scope, annotations_of
 from aqueue.contract.names import check_max_attempts, check_queue_name, check_seconds
+from aqueue.contract.plain import plain_restorer
 from aqueue.contract.retry import Backoff, BackoffFunction, check_backoff
 from aqueue.errors import InvalidJob, InvalidQueueArgument, JobReconstructionError
 from aqueue.payloads import default_name, payload_of_class, payload_of_function, scope_of
@@ -50,7 +51,8 @@ class JobType:
     """What `@job` knows about one declared job.
 
     `payload` is the dataclass that carries the arguments: the decorated class, or one made of a function's
-    parameters. `timeout` is in seconds. `function` is the function of a function job.
+    parameters. `timeout` is in seconds. `function` is the function of a function job. `plain` restores a job
+    of plain arguments in one step, where it is one.
     """
 
     name: str
@@ -62,6 +64,7 @@ class JobType:
     middleware: tuple[Callable[..., Awaitable[object]], ...]
     payload: type
     codec: ArgsCodec
+    plain: Callable[[bytes], object | None] | None
     function: Callable[..., object] | None
 
     def restore(self, raw: bytes) -> object:
@@ -69,6 +72,8 @@ class JobType:
 
         Raises `JobReconstructionError`, with its cause where the class's own constructor raised (ARG-5).
         """
+        if self.plain is not None and (restored := self.plain(raw)) is not None:
+            return restored
         arguments = self.codec.decode(raw)
         try:
             return self.payload(**arguments)
@@ -252,6 +257,7 @@ def _job_type(
         middleware=options.middleware,
         payload=payload,
         codec=codec,
+        plain=plain_restorer(payload, codec),
         function=function,
     )
 

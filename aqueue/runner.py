@@ -38,6 +38,8 @@ from aqueue.scope import RequestScope
 Persist: TypeAlias = Callable[[Run, ConnectionFailed], Awaitable[bool]]
 """Waits out a settlement's failure to connect; False gives up and lets the error reach the caller."""
 
+_OUTCOMES = {Ack: Outcome.ACKED, Release: Outcome.RELEASED, Fail: Outcome.FAILED}
+
 
 class Runner:
     """Runs deliveries one by one; many at once are many calls of `run`."""
@@ -107,49 +109,39 @@ class Runner:
             return decide(backoff=Backoff.none())
 
     async def _settle(self, run: Run, decision: Decision) -> Outcome:
-        """Make the delivery's one transition, then tell of it, refused or not (WORK-7)."""
+        """Make the delivery's one transition, then tell of it, refused or not (WORK-7).
+
+        One that was certainly never sent may be tried again: that repeats nothing (WORK-8).
+        """
         if isinstance(decision, Fail):
             _log_final_failure(run, decision)
-        try:
-            outcome = await self._apply(run, decision)
-        except ConnectionFailed as error:
-            outcome = await self._apply_at_last(run, decision, error)
-        if outcome is Outcome.LOST:
-            return outcome
-        if decision is not ACK or self._listeners.wants(JobSucceeded):
-            await self._report(run, decision)
-        return outcome
-
-    async def _apply(self, run: Run, decision: Decision) -> Outcome:
-        delivery = run.delivery
-        if run.cause is Cause.LEASE and run.error is not None:
-            lost = StaleDelivery(Settlement.EXTEND, job_id=delivery.id, queue=delivery.queue)
-            return await self._report_lost(run, lost)
-        try:
-            match decision:
-                case Ack():
-                    await self._queue.ack(delivery)
-                    return Outcome.ACKED
-                case Release():
-                    await self._queue.release(delivery, delay=decision.delay, counted=decision.counted)
-                    return Outcome.RELEASED
-                case Fail():
-                    worker = self._policy.worker
-                    await self._queue.fail(delivery, decision.reason, error=run.error, worker=worker)
-                    return Outcome.FAILED
-                case _:
-                    assert_never(decision)
-        except StaleDelivery as stale:
-            return await self._report_lost(run, stale)
-
-    async def _apply_at_last(self, run: Run, decision: Decision, error: ConnectionFailed) -> Outcome:
-        """A settlement that was certainly not applied may be tried again: it repeats nothing (WORK-8)."""
-        while await self._persist(run, error):
+        while True:
             try:
-                return await self._apply(run, decision)
-            except ConnectionFailed as again:
-                error = again
-        raise error
+                await self._apply(run, decision)
+            except StaleDelivery as stale:
+                return await self._report_lost(run, stale)
+            except ConnectionFailed as error:
+                if not await self._persist(run, error):
+                    raise
+            else:
+                if decision is not ACK or self._listeners.wants(JobSucceeded):
+                    await self._report(run, decision)
+                return _OUTCOMES[type(decision)]
+
+    def _apply(self, run: Run, decision: Decision) -> Awaitable[None]:
+        """Choose the queue's verb for a decision; one for a lease that is lost is not even sent."""
+        queue, delivery = self._queue, run.delivery
+        if run.cause is Cause.LEASE and run.error is not None:
+            raise StaleDelivery(Settlement.EXTEND, job_id=delivery.id, queue=delivery.queue)
+        match decision:
+            case Ack():
+                return queue.ack(delivery)
+            case Release():
+                return queue.release(delivery, delay=decision.delay, counted=decision.counted)
+            case Fail():
+                return queue.fail(delivery, decision.reason, error=run.error, worker=self._policy.worker)
+            case _:
+                assert_never(decision)
 
     async def _report(self, run: Run, decision: Decision) -> None:
         listeners = self._listeners

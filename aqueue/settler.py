@@ -39,7 +39,7 @@ class Settler:
         if self._telemetry.active():
             await self._traced(self._ack, delivery.reserved, Settlement.ACK, delivery)
             return
-        answer = await self._ack.settle(delivery.reserved)
+        answer = await self._ack.settle(delivery.reserved)  # the one that nearly every job takes
         if answer is not Verdict.SETTLED:
             _check(answer, Settlement.ACK, delivery.reserved)
 

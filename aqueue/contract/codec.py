@@ -60,6 +60,7 @@ class ArgsCodec:
     """Carries one job type's arguments. Make one with `declare_codec`.
 
     `sensitive` names the arguments that are, or contain something, `Sensitive`, joined by commas.
+    `runs_code` says whether building the job runs code of its own.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class ArgsCodec:
             (field.name, _passes_in(field.form), field.form.load, field.required) for field in self.fields
         )
         self._rebuild = rebuild
+        self.runs_code = rebuild is not None
         self.sensitive = ",".join(field.name for field in self.fields if field.sensitive or field.hides)
 
     def encode(self, job: object, *, limit: int = MAX_ARGS_BYTES) -> bytes:

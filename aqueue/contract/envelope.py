@@ -19,6 +19,7 @@ REDACTED = "[redacted]"
 SENSITIVE_KEY = "aqueue.sensitive"
 """The metadata key that names an envelope's sensitive arguments, so that whoever shows it can hide them."""
 
+_BRACE = ord("{")
 _YEAR_10000 = 253_402_300_800
 
 
@@ -85,7 +86,7 @@ def decode_envelope(raw: bytes) -> Envelope:
         raise Malformed("the envelope's pushed_at is out of range")
     if envelope.max_attempts is not None and not 0 <= envelope.max_attempts <= 2**31 - 1:
         raise Malformed("the envelope's max_attempts is out of range")
-    if not bytes(envelope.args).startswith(b"{"):
+    if memoryview(envelope.args)[0] != _BRACE:
         raise Malformed("the envelope's arguments are not a JSON object")
     return envelope
 

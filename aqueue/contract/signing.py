@@ -65,7 +65,7 @@ class Keyring:
 
 def open_without_keys(payload: bytes) -> bytes:
     """Return the bare envelope; a sealed one raises `KeyringMissing`: the set-up is wrong, not the job."""
-    if _SEALED.match(payload) is not None:
+    if payload.startswith(PREFIX) and _SEALED.match(payload) is not None:
         raise KeyringMissing(
             "this job is sealed and the queue has no keyring: give connect(keyring=…) the keys that "
             "sealed it; nothing was settled"
