@@ -20,7 +20,7 @@ DEVELOPED := $(VENV)/.developed
 .PHONY: demo test test-twice lint types check format clean
 
 # Most tests wait for a store, a lease or a process, so more of them than there are cores run side by side.
-JOBS ?= 4
+JOBS ?= 3
 
 demo: $(if $(URL),$(DEVELOPED),$(RUNNABLE))
 	@$(BIN)/python -m examples.census $(if $(URL),--url '$(URL)') $(ARGS)

@@ -479,8 +479,11 @@ async def test_rows_locked_by_a_pop_that_was_cut_off_are_free_at_once(proxy: Los
         proxy.words = b""
         proxy.cut()
 
+        taken: list[str] = []
+
         async def found() -> bool:
-            return len(await direct.pop_now(3)) == 3
+            taken.extend(delivery.id for delivery in await direct.pop_now(3))
+            return len(taken) == 3
 
         await eventually(found)
 

@@ -45,7 +45,7 @@ class Harness:
     ) -> None:
         self.url = url
         self.clock = clock
-        self.lease = lease if lease is not None else (0.5 if clock is None else 60.0)
+        self.lease = lease if lease is not None else (1.0 if clock is None else 60.0)
         self.patience = patience
         self._opener = opener
         self._opened: list[_Closing] = []
