@@ -217,6 +217,39 @@ async def test_a_worker_whose_connections_are_killed_goes_on(server: RedisServer
             await eventually(lambda: set(done) >= set(range(30)), 20)
 
 
+@pytest.mark.rule("WORK-8", "CALL-1", "POP-7")
+async def test_resets_and_twenty_seconds_in_a_black_hole_leave_the_worker_working(
+    server: RedisServer, proxy: Proxy
+) -> None:
+    """Case O-05: after each trouble the worker takes up by itself what was pushed past it."""
+
+    async def one_reset() -> None:
+        proxy.reset()
+
+    async def three_resets_in_two_seconds() -> None:
+        for _ in range(3):
+            proxy.reset()
+            await asyncio.sleep(0.6)
+
+    async def silence() -> None:
+        proxy.swallow()
+        await asyncio.sleep(20)
+        proxy.cut()
+
+    pushed: set[int] = set()
+    async with connect(through(proxy), lease=2.0, call_timeout=2.0) as queue, connect(server.url) as pusher:
+        worker = Worker(queue, [Count], concurrency=4)
+        async with running(worker):
+            for trouble in (one_reset, three_resets_in_two_seconds, silence):
+                struck = asyncio.create_task(trouble())
+                for _ in range(20):
+                    await pusher.push(Count(len(pushed)))
+                    pushed.add(len(pushed))
+                await struck
+                await eventually(lambda: set(done) == pushed, 20)
+                await eventually(lambda: worker.health().ok, 10)
+
+
 async def push_in_the_end(queue: Queue, number: int) -> None:
     """Push under an id of the number's own: safe to repeat while the outcome is unknown (PUSH-10)."""
     while True:

@@ -1,6 +1,8 @@
 """A TCP proxy between a client and a server, for what happens on a network: silence, and lost replies."""
 
 import asyncio
+import socket
+import struct
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -16,6 +18,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._frozen: set[asyncio.StreamWriter] = set()
         self._drops_replies = False
+        self._swallows = False
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -37,6 +40,18 @@ class Proxy:
         """Let nothing through the connections there are, and don't close them; new ones are not concerned."""
         self._frozen = set(self._writers)
 
+    def swallow(self) -> None:
+        """Be a black hole: take connections, the ones there are and new ones, and let nothing through."""
+        self.freeze()
+        self._swallows = True
+
+    def reset(self) -> None:
+        """Answer every connection with RST, and forward again what comes on new ones."""
+        for writer in self._writers:
+            handle = writer.get_extra_info("socket")
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.cut()
+
     def drop_replies(self) -> None:
         """Hand requests over from now on, and keep what the server answers."""
         self._drops_replies = True
@@ -46,7 +61,7 @@ class Proxy:
         for writer in self._writers:
             writer.transport.abort()
         self._writers.clear()
-        self._drops_replies = False
+        self._drops_replies = self._swallows = False
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -56,6 +71,8 @@ class Proxy:
             with suppress(OSError):
                 server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
                 self._writers |= {writer, server_writer}
+                if self._swallows:
+                    self._frozen |= {writer, server_writer}
                 await asyncio.gather(
                     self._forward(reader, server_writer, replies=False),
                     self._forward(server_reader, writer, replies=True),
