@@ -128,7 +128,8 @@ class Capabilities:
     `longest_delay` and `longest_wait` are seconds. `max_batch` and `max_batch_bytes` bound one verb call.
     `immediate` promises that a verb is safe in the caller's own task, whenever that is cancelled: it never
     suspends, or what it does is the caller's. Such calls get no task and no upper time, and their errors
-    reach the caller as they are.
+    reach the caller as they are. `counts_give_backs` says that the store counts hand-outs and nothing else,
+    so that a give-back adds an attempt too (ATT-1, SQS).
     """
 
     system: str
@@ -147,6 +148,7 @@ class Capabilities:
     ordered: bool = True
     store_clock: bool = True
     immediate: bool = False
+    counts_give_backs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +267,70 @@ class KeepsFailed(Protocol):
 
     async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
         """Remove up to `limit` of the oldest records past an age in seconds or beyond a count."""
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """A failed job taken from a store's own dead-letter queue: `reserved` settles it there."""
+
+    record: FailedRecord
+    reserved: Reserved
+
+
+@runtime_checkable
+class DeadLetters(Protocol):
+    """A store that sets failed jobs aside in a queue they can be taken from, but not listed (FAIL-1)."""
+
+    async def take_dead(self, queue: str, limit: int) -> Sequence[Dead]:
+        """Reserve up to `limit` of the queue's failed jobs, oldest first.
+
+        `ack` removes such a reservation, an uncounted `release` gives it back to where it was.
+        """
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a note says now: `value` None and `token` "" where there is none. `now` is the store's clock."""
+
+    value: bytes | None
+    token: str
+    now: float
+
+
+class NoteKey(NamedTuple):
+    """Where a note is: beside the jobs of a queue, under a key of 1 to 120 of `[A-Za-z0-9_.:-]`."""
+
+    queue: str
+    key: str
+
+
+class Noting(msgspec.Struct, frozen=True, kw_only=True):
+    """A note to be written if it still is what the writer read, and the jobs to push in the same step.
+
+    `expected` is the token that was read, "" for no note; `token` is new and the writer's own, so that one
+    who lost the reply can see whether the write was applied. `value` None removes the note. `seconds` is
+    how long it lasts by the store's clock, None for ever; a note past its time counts as absent. The
+    messages wait on the note's own queue.
+    """
+
+    at: NoteKey
+    value: bytes | None
+    token: str
+    expected: str = ""
+    seconds: float | None = None
+    messages: tuple[Message, ...] = ()
+
+
+@runtime_checkable
+class KeepsNotes(Protocol):
+    """A store that keeps small values beside a queue's jobs, changed by compare-and-set.
+
+    Limits, unique pushes, schedules, results and batches are built on it, once for all stores.
+    """
+
+    async def read_notes(self, keys: Sequence[NoteKey]) -> Sequence[Note]:
+        """Return what each note says, with the store's time."""
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        """Write each note and push its messages in one atomic step, or answer STALE and do neither."""
 
 
 @runtime_checkable

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from aqueue.port import (
     Backend,
     Capabilities,
     Clearable,
+    DeadLetters,
     FailedRecord,
     KeepsFailed,
     LeaseKind,
@@ -33,6 +35,8 @@ from aqueue.pusher import DEFAULT_QUEUE, Pusher
 from aqueue.settler import Settler
 from aqueue.store import Store
 from aqueue.telemetry import Telemetry
+
+logger = logging.getLogger("aqueue.queue")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +115,7 @@ class Queue:
                 await self._store.aclose()
                 raise
         self._is_open = True
+        self._warn_if_failing_deletes()
 
     async def aclose(self) -> None:
         """Let calls under way end, then close the store; idempotent. What is leased stays leased."""
@@ -272,6 +277,16 @@ class Queue:
             async with asyncio.timeout(self._call_timeout):
                 await self._pusher.drain()
                 await self._settler.drain()
+
+    def _warn_if_failing_deletes(self) -> None:
+        backend = self._failed_store.backend
+        if self.capabilities.lease is LeaseKind.NONE or isinstance(backend, KeepsFailed | DeadLetters):
+            return
+        logger.warning(
+            "%s keeps no failed jobs, so a job that fails is logged and removed: give connect(failed=…) "
+            "another aqueue URL to keep them",
+            self.capabilities.system,
+        )
 
     def _clearable(self) -> Clearable:
         backend = self._store.backend

@@ -1,6 +1,7 @@
 """How a delivery ends: one fenced settlement, coalesced with its neighbours', told apart from an outage."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
@@ -9,11 +10,22 @@ from aqueue.coalesce import Coalescer
 from aqueue.delivery import Delivery
 from aqueue.errors import OutcomeUnknown, Settlement, StaleDelivery
 from aqueue.failed import Retention
-from aqueue.port import Answer, FailedRecord, Failing, KeepsFailed, Releasing, Reserved, Verdict
+from aqueue.port import (
+    Answer,
+    DeadLetters,
+    FailedRecord,
+    Failing,
+    KeepsFailed,
+    Releasing,
+    Reserved,
+    Verdict,
+)
 from aqueue.store import Store
 from aqueue.telemetry import Telemetry
 
 Item = TypeVar("Item")
+
+logger = logging.getLogger("aqueue.queue")
 
 
 class Settler:
@@ -92,11 +104,26 @@ class Settler:
 
     async def _swap_for_records(self, batch: Sequence[Failing]) -> Sequence[Answer]:
         if self._failed is self._store:
+            if not isinstance(self._store.backend, KeepsFailed | DeadLetters):
+                self._log_what_goes(batch)
             answers = await self._store.backend.fail(batch)
         else:
             answers = await self._keep_then_ack(batch)
         self._retention.trim()
         return answers
+
+    def _log_what_goes(self, batch: Sequence[Failing]) -> None:
+        """A store with no place for failed jobs only removes them: this line is all that stays (FAIL-1)."""
+        for failing in batch:
+            record = failing.record
+            logger.error(
+                "job %s (%s) failed on %r and is removed, since %s keeps no failed jobs: %s",
+                record.id,
+                record.name or "unreadable",
+                record.queue,
+                self._store.capabilities.system,
+                record.reason,
+            )
 
     async def _keep_then_ack(self, batch: Sequence[Failing]) -> Sequence[Answer]:
         """The record first: a crash between the two leaves a job to be failed again, never a lost one."""
