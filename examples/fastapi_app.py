@@ -12,6 +12,7 @@ The same service with its worker apart, as many of each as you like:
 Then
 
     curl localhost:8000/signups --json '{"email": "ann@example.com"}'
+    curl localhost:8000/invitations --json '{"email": "bob@example.com", "by": "ann@example.com"}'
     curl localhost:8000/mails
 
 The queue is a SQLite file here, or whatever AQUEUE_URL names. "Sending" a mail adds a line to a file.
@@ -19,18 +20,22 @@ The queue is a SQLite file here, or whatever AQUEUE_URL names. "Sending" a mail 
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from pydantic import BaseModel
 
-from aqueue import Backoff, Delivery, Worker, connect, job
+from aqueue import Backoff, Delivery, Dispatcher, Worker, connect, job
 from aqueue.integrations.fastapi import QueueDep, health_endpoint, queue_lifespan
 
 URL = os.environ.get("AQUEUE_URL", "sqlite:///fastapi_app.db")
 MAILS = Path(os.environ.get("MAILS", "mails.txt"))
+
+# Opens nothing; the lifespan does, or `aqueue worker`.
+queue = connect(URL)
 
 
 class Mailer:
@@ -72,6 +77,33 @@ class SendWelcome:
         await mailer.send(delivery.id, self.to)
 
 
+@dataclass(frozen=True)
+class Invited:
+    """An event: the route that says it happened knows none of those who listen."""
+
+    email: str
+    by: str
+
+
+dispatcher = Dispatcher(queue)
+
+
+@dispatcher.listen(Invited)
+def refuse_the_blocked(event: Invited) -> None:
+    if event.email.endswith("@blocked.example"):
+        raise HTTPException(403, "this domain wants no mail")
+
+
+@dispatcher.listen(Invited, queued=True, queue="mails", name="mails.invitation", max_attempts=5)
+async def invite(event: Invited, delivery: Delivery, mailer: MailerDep) -> None:
+    await mailer.send(delivery.id, event.email)
+
+
+@dispatcher.listen(Invited, queued=True, queue="mails", name="mails.invited", max_attempts=5)
+async def thank(event: Invited, delivery: Delivery, mailer: MailerDep) -> None:
+    await mailer.send(delivery.id, event.by)
+
+
 class SignUp(BaseModel):
     email: str
 
@@ -90,14 +122,17 @@ async def sign_up(user: SignUp, queue: QueueDep) -> Accepted:
     return Accepted(job=await queue.push(SendWelcome(user.email)))
 
 
+@routes.post("/invitations", status_code=202)
+async def invited(event: Invited) -> None:
+    await dispatcher.dispatch(event)
+
+
 @routes.get("/mails")
 async def mails(mailer: MailerDep) -> list[str]:
     return await mailer.sent()
 
 
-# Neither opens anything; the lifespan does, or `aqueue worker`.
-queue = connect(URL)
-worker = Worker(queue, [SendWelcome], queues=["mails"], concurrency=20, grace=10)
+worker = Worker(queue, [SendWelcome, *dispatcher.jobs], queues=["mails"], concurrency=20, grace=10)
 
 web = FastAPI(title="web, its worker apart", lifespan=queue_lifespan(queue))
 web.include_router(routes)
