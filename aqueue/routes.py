@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from aqueue.dependencies import CanProvide, Kind, Plan, compile_plan, kind_of, label
 from aqueue.handlers import Handlers, Registration, own_handler
 from aqueue.jobs import JobType
-from aqueue.middleware import Chain, Middleware, chain
+from aqueue.middleware import Bind, Bindable, Chain, Middleware, chain, unbound
 from aqueue.scope import Builtins, RequestScope, ScopeProvider
 
 InThread: TypeAlias = Callable[[Callable[[], object]], Awaitable[object]]
@@ -17,7 +17,7 @@ InThread: TypeAlias = Callable[[Callable[[], object]], Awaitable[object]]
 
 Call: TypeAlias = Callable[[Any, RequestScope, InThread], Awaitable[object]]
 
-_Direct: TypeAlias = Callable[[Any], object]
+_Direct: TypeAlias = Callable[[Any], Awaitable[object]]
 _Bound: TypeAlias = tuple[Callable[..., object], list[object], dict[str, object]]
 _Bind: TypeAlias = Callable[[Any, RequestScope], Awaitable[_Bound]]
 
@@ -27,7 +27,8 @@ class Route:
     """How one job type is handled by one worker.
 
     `await call(job, scope, in_thread)` resolves the handler's parameters on the event loop and runs it, a
-    plain `def` (`is_sync`) by `in_thread`. It neither settles nor closes the scope. `around` is the worker's
+    plain `def` (`is_sync`) by `in_thread`. It neither settles nor closes the scope. `await direct(job)` is the
+    same where the handler is a coroutine function that needs nothing but its job. `around` is the worker's
     and the job's middleware in one, or None: `await around(delivery, call_next)` (MID-1). `restore(raw)`
     rebuilds the job from its JSON bytes; raises `JobReconstructionError`.
     """
@@ -37,6 +38,7 @@ class Route:
     is_sync: bool
     restore: Callable[[bytes], Any]
     call: Call
+    direct: _Direct | None
     around: Chain | None
 
 
@@ -53,15 +55,17 @@ class Router:
         handlers: Handlers,
         provider: ScopeProvider,
         builtins: Builtins,
-        middleware: Sequence[Middleware] = (),
+        middleware: Sequence[Middleware | Bindable] = (),
+        bind: Bind = unbound,
     ) -> None:
         self._handlers = handlers
         self._can_provide: CanProvide = lambda wanted: (
             wanted in builtins or wanted is RequestScope or provider.can_provide(wanted)
         )
-        self._middleware = tuple(middleware)
+        self._bind = bind
+        self._middleware = bind(middleware)
         self._compiled: dict[tuple[type, Registration], Route] = {}
-        self._routes: dict[tuple[str, str], Route] = {}
+        self._routes: dict[str, dict[str, Route]] = {}
         self._version = handlers.version
         self._compile_all()
 
@@ -70,10 +74,11 @@ class Router:
         if self._version != self._handlers.version:
             self._version = self._handlers.version
             self._routes.clear()
-        route = self._routes.get((name, queue))
-        if route is None:
-            route = self._routes[name, queue] = self._compile(*self._handlers.resolve(name, queue))
-        return route
+        try:
+            return self._routes[queue][name]
+        except KeyError:
+            route = self._compile(*self._handlers.resolve(name, queue))
+            return self._routes.setdefault(queue, {}).setdefault(name, route)
 
     def _compile_all(self) -> None:
         chain(self._middleware)
@@ -88,7 +93,7 @@ class Router:
         key = (declared.payload, registration)
         route = self._compiled.get(key)
         if route is None:
-            around = chain((*self._middleware, *declared.middleware))
+            around = chain([*self._middleware, *self._bind(declared.middleware)])
             route = self._compiled[key] = _route(declared, registration, self._can_provide, around)
         return route
 
@@ -111,13 +116,14 @@ def _route(
         is_sync=invocation.is_sync,
         restore=declared.restore,
         call=_call(invocation),
+        direct=invocation.direct,
         around=around,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Invocation:
-    """How a handler is called: by `bind` in general, by `direct` where nothing is injected."""
+    """How a handler is called: by `bind` in general, by `direct` where nothing is injected or threaded."""
 
     name: str
     is_sync: bool
@@ -133,7 +139,7 @@ def _of_function(declared: JobType, fn: Callable[..., object], can_provide: CanP
         positional, named = await plan.arguments(scope)
         return fn, [job, *positional], named
 
-    return _Invocation(label(fn), _is_sync(fn), bind, fn if plan.is_trivial else None)
+    return _Invocation(label(fn), _is_sync(fn), bind, _directly(fn, fn, plan))
 
 
 def _of_function_job(declared: JobType, fn: Callable[..., object], can_provide: CanProvide) -> _Invocation:
@@ -141,7 +147,7 @@ def _of_function_job(declared: JobType, fn: Callable[..., object], can_provide: 
     names = tuple(field.name for field in declared.codec.fields)
     plan = _plan(declared, fn, can_provide, named=names)
 
-    def direct(job: Any) -> object:
+    def call(job: Any) -> object:
         return fn(**{name: getattr(job, name) for name in names})
 
     async def bind(job: Any, scope: RequestScope) -> _Bound:
@@ -150,7 +156,7 @@ def _of_function_job(declared: JobType, fn: Callable[..., object], can_provide: 
             named[name] = getattr(job, name)
         return fn, positional, named
 
-    return _Invocation(label(fn), _is_sync(fn), bind, direct if plan.is_trivial else None)
+    return _Invocation(label(fn), _is_sync(fn), bind, _directly(fn, call, plan))
 
 
 def _of_class(declared: JobType, handler: type, can_provide: CanProvide) -> _Invocation:
@@ -184,9 +190,12 @@ def _is_sync(fn: Callable[..., object]) -> bool:
     return kind_of(fn) is not Kind.COROUTINE
 
 
+def _directly(fn: Callable[..., object], call: Callable[..., object], plan: Plan) -> _Direct | None:
+    return cast("_Direct", call) if plan.is_trivial and not _is_sync(fn) else None
+
+
 def _call(invocation: _Invocation) -> Call:
-    """Choose the leanest way to call: this runs once a delivery."""
-    bind, direct = invocation.bind, invocation.direct
+    bind = invocation.bind
     if invocation.is_sync:
 
         async def in_a_thread(job: Any, scope: RequestScope, in_thread: InThread) -> object:
@@ -196,10 +205,6 @@ def _call(invocation: _Invocation) -> Call:
             return await answer if inspect.isawaitable(answer) else answer
 
         return in_a_thread
-
-    if direct is not None:
-        straight = cast("Callable[[Any], Awaitable[object]]", direct)
-        return lambda job, _scope, _in_thread: straight(job)
 
     async def on_the_loop(job: Any, scope: RequestScope, _in_thread: InThread) -> object:
         fn, positional, named = await bind(job, scope)

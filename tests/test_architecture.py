@@ -21,19 +21,23 @@ PORT = frozenset({"port"})
 URLS = frozenset({"urls"})
 TELEMETRY = frozenset({"telemetry"})
 QUEUE = frozenset(
-    {"queue", "store", "coalesce", "pusher", "popper", "settler", "failed", "delivery", "connection"}
+    {
+        *("queue", "store", "coalesce", "pusher", "popper", "settler", "failed", "notes", "delivery"),
+        *("connection", "topics", "sealing", "inventory", "environment", "unique", "ids"),
+    }
 )
 WORKER = frozenset(
     {
         *("worker", "shift", "crew", "runner", "running", "lease", "outage", "watchdog", "threads", "events"),
         *("handling", "handlers", "routes", "scope", "dependencies", "middleware", "inline"),
+        *("dispatcher", "listeners", "event_wire", "limits", "circuit"),
     }
 )
 BELOW_QUEUE = ERRORS | CONTRACT | JOBS | PORT | URLS | TELEMETRY
 
 LAYERS = {
     **dict.fromkeys(ERRORS, frozenset[str]()),
-    **dict.fromkeys(PORT, frozenset[str]()),
+    **dict.fromkeys(PORT, PORT),
     **dict.fromkeys(URLS, ERRORS),
     **dict.fromkeys(CONTRACT, ERRORS | CONTRACT),
     **dict.fromkeys(JOBS, ERRORS | CONTRACT | JOBS),
@@ -67,7 +71,7 @@ NOT_SANS_IO = {
 }
 THIRD_PARTY_OF_THE_CONTRACT = {"msgspec"}
 DRIVERS = {
-    *("redis", "hiredis", "asyncpg", "asyncmy", "aio_pika", "aiormq", "aiobotocore", "botocore"),
+    *("redis", "hiredis", "asyncpg", "asyncmy", "aio_pika", "aiormq", "pamqp", "aiobotocore", "botocore"),
     *("sqlalchemy", "sqlite3", "_sqlite3"),
 }
 FRAMEWORKS = {"fastapi", "starlette", "litestar"}
@@ -159,9 +163,13 @@ def test_a_driver_is_imported_by_its_own_backend_alone() -> None:
             importers.setdefault(name.partition(".")[0], set()).add(_owner(path))
 
     assert {driver: importers[driver] for driver in sorted(DRIVERS & set(importers))} == {
+        "aiobotocore": {"backends.sqs"},
+        "aiormq": {"backends.rabbitmq"},
         "asyncmy": {"backends.mysql"},
         "asyncpg": {"backends.postgres"},
+        "botocore": {"backends.sqs"},
         "hiredis": {"backends.redis"},
+        "pamqp": {"backends.rabbitmq"},
         "redis": {"backends.redis"},
         "sqlite3": {"backends.sqlite"},
     }

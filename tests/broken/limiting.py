@@ -1,0 +1,37 @@
+"""Stores over which no limit holds: notes that are forgotten, or taken for each other."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from aqueue.backends.memory import MemoryBackend
+from aqueue.port import Answer, Note, NoteKey, Noting, Verdict
+from aqueue.testing.contract import limiting
+
+
+class WritesNoNote(MemoryBackend):
+    """Says that it wrote each note, and keeps none."""
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        return [Verdict.SETTLED] * len(batch)
+
+
+class KnowsOneKey(MemoryBackend):
+    """Keeps the same note under all keys."""
+
+    async def read_notes(self, keys: Sequence[NoteKey]) -> Sequence[Note]:
+        return await super().read_notes([NoteKey("one", "key")] * len(keys))
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        one = NoteKey("one", "key")
+        return await super().write_notes([msgspec.structs.replace(item, at=one) for item in batch])
+
+
+BROKEN = (
+    (limiting.no_more_start_in_a_window_than_the_limit, WritesNoNote),
+    (limiting.a_job_that_comes_too_early_is_put_off_without_an_attempt, WritesNoNote),
+    (limiting.each_key_has_its_own_limit, KnowsOneKey),
+    (limiting.no_more_run_at_once_than_the_limit, WritesNoNote),
+    (limiting.a_slot_whose_holder_died_is_free_after_its_lease, WritesNoNote),
+    (limiting.a_failing_dependency_is_left_alone_and_tried_by_one, WritesNoNote),
+)
