@@ -21,7 +21,7 @@ def test_failed_jobs_are_listed_oldest_first_with_what_went_wrong(url: str) -> N
     assert [(job["name"], job["queue"]) for job in listed] == [("mail", "default"), ("report", "reports")]
     assert set(listed[1]) == {
         "id", "name", "queue", "args", "attempts", "lost", "reason", "error_type", "error",
-        "pushed_at", "failed_at", "worker",
+        "pushed_at", "failed_at", "worker", "group",
     }  # fmt: skip
     assert listed[1]["args"] == {"number": 7}
     assert (listed[1]["reason"], listed[1]["error_type"], listed[1]["error"]) == (
@@ -198,3 +198,144 @@ def test_purge_spares_what_is_younger(url: str, age: str) -> None:
 @pytest.mark.parametrize("age", ["", "soon", "-1", "1y", "nan", "1e3", "2 days"])
 def test_purge_takes_no_age_it_does_not_understand(url: str, age: str) -> None:
     assert "is not an age" in refusal("failed", "purge", f"--older-than={age}", status=2)
+
+
+@pytest.mark.rule("FAIL-4")
+def test_groups_are_counted_the_most_frequent_first(url: str) -> None:
+    fail(url, *map(Report, range(3)))
+    fail(url, Mail("a@b.c"), Mail("d@e.f"), queue="mails")
+
+    groups = answer("failed", "groups")
+    shown = run("failed", "groups").stdout
+
+    assert isinstance(groups, list)
+    assert [(group["name"], group["error_type"], group["count"]) for group in groups] == [
+        ("report", "LookupError", 3),
+        ("mail", "ValueError", 2),
+    ]
+    assert set(groups[0]) == {
+        "group", "name", "error_type", "error", "frame", "count", "first_at", "last_at", "example",
+    }  # fmt: skip
+    assert groups[0]["frame"] == "support/commands.py in handle"
+    assert groups[0]["group"] in shown
+    assert "user at all: <address>" in shown
+    assert "a@b.c" not in shown
+    assert "\x1b" not in shown
+    mails, first = answer("failed", "groups", "--queue", "mails"), answer("failed", "groups", "--limit", "1")
+    assert isinstance(mails, list)
+    assert isinstance(first, list)
+    assert ([group["count"] for group in mails], len(first)) == ([2], 1)
+    assert run("failed", "groups", "--limit", "1").stderr == "and 1 more: --limit 2\n"
+
+
+@pytest.mark.rule("FAIL-4")
+def test_no_failed_jobs_are_no_groups(url: str) -> None:
+    assert run("failed", "groups").stdout == "no failed jobs\n"
+    assert answer("failed", "groups") == []
+
+
+@pytest.mark.rule("FAIL-4", "FAIL-6")
+def test_a_group_is_listed_and_put_back_by_itself(url: str) -> None:
+    fail(url, Report(1), Mail("a@b.c"), Report(2))
+    groups = answer("failed", "groups")
+    assert isinstance(groups, list)
+    group = groups[0]["group"]
+
+    assert len(failed_ids("--group", group)) == 2
+    assert answer("failed", "retry", "--all", "--group", group) == {
+        "retried": 2, "missing": [], "unreadable": [],
+    }  # fmt: skip
+    assert len(failed_ids()) == 1
+    assert failed_ids("--group", group) == []
+
+
+@pytest.mark.rule("FAIL-6")
+def test_a_dry_run_tells_and_does_nothing(url: str) -> None:
+    fail(url, *map(Report, range(3)))
+
+    assert run("failed", "retry", "--all", "--dry-run").stdout == "3 jobs would be put back\n"
+    assert answer("failed", "retry", "--all", "--dry-run", "--limit", "2", "--rate", "1/h") == {
+        "retried": 2, "missing": [], "unreadable": [], "dry_run": True,
+    }  # fmt: skip
+    assert len(failed_ids()) == 3
+
+
+@pytest.mark.rule("FAIL-6")
+@pytest.mark.parametrize("rate", ["500", "500/s", "30000/m", "1800000/h", "500.5/s"])
+def test_a_rate_and_a_limit_are_kept(url: str, rate: str) -> None:
+    fail(url, *map(Report, range(4)))
+    everything = failed_ids()
+
+    assert run("failed", "retry", "--all", "--rate", rate, "--limit", "3").stdout == "3 jobs put back\n"
+    assert failed_ids() == everything[3:]
+
+
+@pytest.mark.parametrize("rate", ["", "0", "0/s", "fast", "-1", "1/d", "1e3", "nan", "10 /s"])
+def test_a_rate_that_is_none_is_refused(url: str, rate: str) -> None:
+    assert "is not a rate" in refusal("failed", "retry", "--all", f"--rate={rate}", status=2)
+
+
+@pytest.mark.rule("FAIL-5")
+def test_set_changes_arguments_of_the_job_that_is_named(url: str) -> None:
+    fail(url, Mail("a@b.c"))
+    [id] = failed_ids()
+
+    result = run("failed", "retry", id, "--set", 'to="new@b.c"', "--set", 'token="t=1"')
+    fail(url)
+
+    assert (result.exit_code, result.stdout) == (0, "1 job put back\n")
+    failed_again = answer("failed", "list")
+    assert isinstance(failed_again, list)
+    assert failed_again[0]["args"] == {"to": "new@b.c", "token": "[redacted]"}
+
+
+@pytest.mark.rule("FAIL-5")
+@pytest.mark.parametrize(
+    ("change", "problem", "status"),
+    [
+        ("to", "NAME=JSON", 2),
+        ("=1", "NAME=JSON", 2),
+        ("to=new@b.c", "the value of to is not JSON; a text needs quotes", 2),
+        ("to=NaN", "the value of to is not JSON", 2),
+        ("to=7", "argument to: expected str, got int", 1),
+        ("token=7", "argument token: its sensitive value doesn't fit", 1),
+        ("cc=1", "no argument 'cc'", 1),
+    ],
+)
+def test_a_change_that_does_not_fit_is_refused(url: str, change: str, problem: str, status: int) -> None:
+    fail(url, Mail("a@b.c"))
+    before = answer("failed", "list")
+    assert isinstance(before, list)
+
+    assert problem in refusal("failed", "retry", before[0]["id"], "--set", change, status=status)
+
+    assert answer("failed", "list") == before
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (("a" * 32, "b" * 32, "--set", "to=1"), "--set changes one job"),
+        (("--all", "--set", "to=1"), "--set changes one job"),
+        (("a" * 32, "--set", "to=1", "--set", "to=2"), "to is set twice"),
+        (("a" * 32, "--group", "x"), "go with --all"),
+        (("a" * 32, "--rate", "1"), "go with --all"),
+        (("a" * 32, "--limit", "1"), "go with --all"),
+        (("a" * 32, "--dry-run"), "go with --all"),
+        ((), "name the jobs by ID"),
+        (("a" * 32, "--all"), "name the jobs by ID"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(url: str, args: tuple[str, ...], problem: str) -> None:
+    assert problem in refusal("failed", "retry", *args, status=2)
+
+
+@pytest.mark.rule("FAIL-2")
+def test_purge_can_keep_to_one_queue(url: str) -> None:
+    fail(url, Report(1))
+    fail(url, Report(2), queue="reports")
+
+    assert answer("failed", "purge", "--older-than", "0", "--queue", "reports") == {"purged": 1}
+    left = answer("failed", "list")
+    assert isinstance(left, list)
+    assert [job["queue"] for job in left] == ["default"]

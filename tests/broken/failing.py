@@ -202,21 +202,28 @@ class CountsAllFailures(MemoryBackend):
 class PurgesEverything(MemoryBackend):
     """Ignores the age."""
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
-        return await super().failed_purge(older_than=0.0, keep=None, limit=limit)
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
+        return await super().failed_purge(queue=queue, older_than=0.0, keep=None, limit=limit)
 
 
 class PurgesOnce(MemoryBackend):
     """Stops after the first step, and says it did it all."""
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
-        return min(limit - 1, await super().failed_purge(older_than=older_than, keep=keep, limit=limit))
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
+        purged = await super().failed_purge(queue=queue, older_than=older_than, keep=keep, limit=limit)
+        return min(limit - 1, purged)
 
 
 class PurgesTheNewest(MemoryBackend):
     """Keeps a bound by dropping what just failed."""
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         records = [*self._shelf.failed.matching(None, None)]
         return sum(self._shelf.failed.forget(record) for record in records[keep or 0 :])
 
@@ -224,7 +231,9 @@ class PurgesTheNewest(MemoryBackend):
 class KeepsNoBound(MemoryBackend):
     """Purges by neither count nor age."""
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         return 0
 
 

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from aqueue.errors import ConnectionFailed, MalformedJobSettled, StaleDelivery
-from aqueue.port import Backend, FailedRecord, KeepsFailed, NotDispatched
+from aqueue.errors import ConnectionFailed, MalformedJobSettled, OutcomeUnknown, Settlement, StaleDelivery
+from aqueue.port import Answer, Backend, FailedRecord, KeepsFailed, NotDispatched, Reserved
 from aqueue.testing.contract.failing import fail_jobs
 from aqueue.testing.contract.harness import Harness
 from aqueue.testing.contract.raising import raises
@@ -116,6 +117,28 @@ async def a_stale_failure_leaves_no_record(harness: Harness) -> None:
     await other.ack(new)
 
 
+@rule("FAIL-1", "FENCE-2")
+async def a_failure_told_twice_keeps_its_record(harness: Harness) -> None:
+    """Where the answer to a failure is lost, failing once more leaves the record: nothing else is left."""
+    forgetful = _Forgetful(await harness.backend())
+    queue = await harness.queue(backend=forgetful, failed=_elsewhere())
+    id = await queue.push(Note("x"))
+    delivery = await harness.take(queue)
+
+    forgetful.loses_answers = True
+    with raises(OutcomeUnknown, "failing without an answer"):
+        await queue.fail(delivery, "first")
+    forgetful.loses_answers = False
+    await harness.expect_stale(Settlement.FAIL, queue.fail(delivery, "again"), of=delivery)
+
+    assert [(job.id, job.reason) for job in await queue.failed.list()] == [(id, "first")]
+    await harness.expect_counts(queue)
+    await queue.push(Note("y"))
+    both = await harness.take(queue)
+    await asyncio.gather(queue.fail(both), queue.fail(both), return_exceptions=True)
+    assert await queue.failed.count() == 2, "two failures of one delivery at once left no record"
+
+
 @rule("FAIL-1")
 async def keeping_one_failure_twice_keeps_one_record(harness: Harness) -> None:
     """A keeper stores a record once per queue, job and delivery; a later delivery's takes its place."""
@@ -220,3 +243,21 @@ class _Interrupted:
         await self._backend.keep(batch)
         if self.crash_after_keeping:
             raise _Crash
+
+
+class _Forgetful:
+    """A store whose answer to one ack is lost on its way."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.loses_answers = False
+        self.capabilities = replace(backend.capabilities, immediate=False)  # as one that can lose them
+        self._backend: Any = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
+        answers: Sequence[Answer] = await self._backend.ack(batch)
+        if self.loses_answers:
+            raise TimeoutError
+        return answers
