@@ -21,6 +21,7 @@ from aqueue import (
     JobSettlementLost,
     JobSucceeded,
     Keyring,
+    KeyUse,
     Outcome,
     Queue,
     QueueStats,
@@ -63,6 +64,8 @@ async def resize(image: int, width: int = 640, *, mailer: Mailer = Depends(get_m
 assert_type(connect("memory://"), Queue)
 assert_type(connect("sqlite:///jobs.db", lease=30, keep_failed=timedelta(days=1), failed="memory://f"), Queue)
 assert_type(connect("memory://", keyring=Keyring(active="a", keys={"a": b"0" * 32, "b": "1" * 32})), Queue)
+assert_type(connect("memory://", accept_unsigned=datetime(2030, 1, 1, tzinfo=UTC)), Queue)
+assert_type(Keyring.parse("a=…", encrypt=True), Keyring)
 assert_type(connect_from_env("orders"), Queue)
 connect()  # type: ignore[call-arg]  # the URL is missing
 connect("memory://", lease="60")  # type: ignore[arg-type]  # seconds
@@ -79,6 +82,12 @@ async def pushing(queue: Queue) -> None:
     await queue.push(Ship(1), delay="3")  # type: ignore[arg-type]  # a number or a timedelta
     await queue.push(Ship(1), at="tomorrow")  # type: ignore[arg-type]  # a datetime
     await queue.push_many(Ship(1))  # type: ignore[arg-type]  # many jobs
+
+
+async def counting_keys(queue: Queue) -> None:
+    assert_type(await queue.keys.inventory(["high"]), dict[str | None, KeyUse])
+    await queue.keys.retire("2026-05")
+    await queue.keys.retire(5)  # type: ignore[arg-type]  # a key's id, or None
 
 
 async def popping(queue: Queue) -> None:
