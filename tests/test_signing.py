@@ -51,7 +51,7 @@ def test_a_rotated_keyring_opens_old_seals_and_makes_new_ones() -> None:
 
 @pytest.mark.rule("SIGN-2")
 def test_an_unknown_key_is_refused() -> None:
-    with pytest.raises(Malformed, match="key this keyring doesn't hold") as caught:
+    with pytest.raises(Malformed, match="key 'old', which this keyring doesn't hold") as caught:
         ring("new", new=NEW).open(ring("old", old=OLD).seal(ENVELOPE))
 
     assert caught.value.reason == "signature"

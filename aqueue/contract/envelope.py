@@ -5,8 +5,8 @@ store, so the bytes stay the same from push to failed store and back (O-21). Fie
 added are ignored; a newer major version is refused, not guessed at. `tests/golden/` pins the bytes.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,6 +21,7 @@ SENSITIVE_KEY = "aqueue.sensitive"
 
 _BRACE = ord("{")
 _YEAR_10000 = 253_402_300_800
+_MOST_ATTEMPTS = 2**31 - 1
 
 
 class Malformed(AqueueError):
@@ -36,18 +37,20 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
 
     v: int
     id: str
-    name: str
-    pushed_at: float
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    pushed_at: Annotated[float, msgspec.Meta(ge=0, lt=_YEAR_10000)]
     args: msgspec.Raw
-    max_attempts: int | None = None
+    max_attempts: Annotated[int, msgspec.Meta(ge=0, le=_MOST_ATTEMPTS)] | None = None
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Envelope({self.name!r}, id={self.id!r}, args=<{len(bytes(self.args))} bytes>)"
 
 
 class _Version(msgspec.Struct):
     v: int
 
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Envelope)
 _version_decoder = msgspec.json.Decoder(_Version)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
@@ -63,7 +66,11 @@ def encode_envelope(
     metadata: dict[str, str],
 ) -> bytes:
     """Return the envelope's bytes; `args` is a JSON object the codec made."""
-    return _encoder.encode(Envelope(VERSION, id, name, pushed_at, msgspec.Raw(args), max_attempts, metadata))
+    return encoded(Envelope(VERSION, id, name, pushed_at, msgspec.Raw(args), max_attempts, metadata))
+
+
+encoded: Callable[[Envelope], bytes] = msgspec.json.Encoder().encode
+"""Returns the envelope's bytes."""
 
 
 def decode_envelope(raw: bytes) -> Envelope:
@@ -80,12 +87,8 @@ def decode_envelope(raw: bytes) -> Envelope:
         raise _why_unreadable(raw) from None
     if envelope.v != VERSION:
         raise _wrong_version(envelope.v)
-    if not is_job_id(envelope.id) or not envelope.name:
-        raise Malformed("the envelope's id or name is not valid")
-    if not 0 <= envelope.pushed_at < _YEAR_10000:
-        raise Malformed("the envelope's pushed_at is out of range")
-    if envelope.max_attempts is not None and not 0 <= envelope.max_attempts <= 2**31 - 1:
-        raise Malformed("the envelope's max_attempts is out of range")
+    if not is_job_id(envelope.id):
+        raise Malformed("the envelope's id is not valid")
     if memoryview(envelope.args)[0] != _BRACE:
         raise Malformed("the envelope's arguments are not a JSON object")
     return envelope
@@ -97,7 +100,9 @@ def _why_unreadable(raw: bytes) -> AqueueError:
         version = _version_decoder.decode(raw).v
     except _UNREADABLE:
         return Malformed("the stored bytes are not an envelope")
-    return _wrong_version(version) if version != VERSION else Malformed("the envelope has the wrong shape")
+    if version != VERSION:
+        return _wrong_version(version)
+    return Malformed("the envelope has another shape, or a number in it is out of range")
 
 
 def _wrong_version(version: int) -> AqueueError:

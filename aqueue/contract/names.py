@@ -13,7 +13,6 @@ from functools import lru_cache
 from aqueue.errors import InvalidQueueArgument
 
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_HEX_DIGITS = "0123456789abcdef"
 
 
 def check_queue_name(name: object) -> str:
@@ -21,6 +20,15 @@ def check_queue_name(name: object) -> str:
     if not isinstance(name, str) or not _is_queue_name(name):
         raise InvalidQueueArgument(
             f"{name!r} is not a queue name: use 1 to 80 ASCII letters, digits, hyphens and underscores"
+        )
+    return name
+
+
+def check_topic_name(name: object) -> str:
+    """Return the name of a topic, which follows the rule for queues, or refuse it (TOPIC-1)."""
+    if not isinstance(name, str) or not _is_queue_name(name):
+        raise InvalidQueueArgument(
+            f"{name!r} is not a topic name: use 1 to 80 ASCII letters, digits, hyphens and underscores"
         )
     return name
 
@@ -90,7 +98,10 @@ def check_job_id(value: object) -> str:
 
 def is_job_id(text: str) -> bool:
     """Say whether a text is 32 lower-case hexadecimal characters."""
-    return len(text) == 32 and not text.strip(_HEX_DIGITS)
+    try:
+        return len(text) == 32 and bytes.fromhex(text).hex() == text
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=1024)

@@ -6,7 +6,7 @@ which runs no code of its own. Whatever doesn't fit at first sight goes the long
 
 from collections.abc import Callable
 from types import MemberDescriptorType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -21,10 +21,14 @@ _TYPES: dict[Form, object] = {
 _UNFIT = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
-def plain_restorer(payload: type, codec: ArgsCodec) -> Callable[[bytes], object | None] | None:
+Restore: TypeAlias = Callable[[bytes], object]
+"""Returns the job that was pushed with these encoded arguments."""
+
+
+def plain_restorer(payload: type, codec: ArgsCodec, otherwise: Restore) -> Restore | None:
     """Return what restores this job from its raw arguments, or None where it isn't plain.
 
-    The restorer answers None for arguments that it can't take: absent, undeclared or unfit ones.
+    Arguments that don't fit, absent or undeclared ones too, are left to `otherwise`.
     """
     forms = {field.name: field.form for field in codec.fields}
     slots: list[Any] = [getattr(payload, name, None) for name in forms]
@@ -38,13 +42,13 @@ def plain_restorer(payload: type, codec: ArgsCodec) -> Callable[[bytes], object 
     fill = [(getattr(wire, name).__get__, slot.__set__) for name, slot in zip(forms, slots, strict=True)]
     new = object.__new__
 
-    def restore(raw: bytes) -> object | None:
+    def restore(raw: bytes) -> object:
         if len(raw) > MAX_ARGS_BYTES:
-            return None
+            return otherwise(raw)
         try:
             values: Any = decode(raw)
         except _UNFIT:
-            return None
+            return otherwise(raw)
         job: object = new(payload)
         for get, put in fill:
             put(job, get(values))

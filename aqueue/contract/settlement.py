@@ -68,3 +68,8 @@ def _seconds(value: float) -> float:
 def is_poison(lost: int, max_lost: int) -> bool:
     """Say whether a job's lease ran out so often that running it again would go on for ever (ATT-3)."""
     return 0 < max_lost <= lost
+
+
+def is_handed_out_too_often(attempt: int, *, max_attempts: int, max_lost: int) -> bool:
+    """Say the same where a store counts hand-outs alone, and nobody knows what became of each (ATT-3)."""
+    return max_lost > 0 and attempt > max_attempts + max_lost

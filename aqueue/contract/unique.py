@@ -1,15 +1,9 @@
-"""Unique pushes: one job at a time about one thing, decided in the store (UNIQUE-1).
+"""What makes two jobs one, and for how long (UNIQUE-1)."""
 
-While a key is taken, a push of the same key stores nothing and returns the id of the job that has it. A note
-beside the queue says which one that is; it is written in one step with the job, so that no two pushes can
-both find the key free. The envelope's metadata names the note, so whoever settles the job frees the key, and
-needs to know nothing of the job's class.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -52,11 +46,17 @@ class Unique:
             if value is not None and check_seconds(value, what) == 0:
                 raise InvalidQueueArgument(f"{what} must be longer than 0 seconds")
 
-    def key_of(self, job: object, name: str, args: bytes) -> str:
-        """Return the key of the note about this job; `args` are its encoded arguments.
+    def claim(self, job: object, name: str, args: bytes, delay: float) -> "Claim":
+        """Return what a push of this job has to claim; `args` are its encoded arguments, `delay` seconds.
 
         Raises `InvalidQueueArgument` where `by` names an argument that the job has not, or gives no text.
         """
+        key = self._key(job, name, args)
+        if self.window is not None:
+            return Claim(key, check_seconds(self.window, "window"), "")
+        return Claim(key, delay + check_seconds(self.at_most, "at_most"), f"{self.until}:{key}")
+
+    def _key(self, job: object, name: str, args: bytes) -> str:
         if callable(self.by):
             text = self.by(job)
             if not isinstance(text, str):
@@ -67,16 +67,19 @@ class Unique:
         for argument in chosen:
             if argument not in arguments:
                 raise InvalidQueueArgument(f"job {name} has no argument {argument!r} to be unique by")
-        return note_key(
-            "unique", name, "args", _encode([(each, arguments[each]) for each in chosen]).decode()
-        )
+        values = _encode([(each, arguments[each]) for each in chosen])
+        return note_key("unique", name, "args", values.decode())
 
-    def seconds(self, delay: float) -> float:
-        """Return for how long the key is held at most, from the push on, if the job is due in `delay`."""
-        if self.window is not None:
-            return check_seconds(self.window, "window")
-        return delay + check_seconds(self.at_most, "at_most")
 
-    def metadata(self, key: str) -> dict[str, str]:
-        """Return what the envelope has to say, so that the key is freed in time."""
-        return {} if self.window is not None else {UNIQUE_KEY: f"{self.until}:{key}"}
+class Claim(NamedTuple):
+    """The note of a key, for how many seconds it is taken at most, and what the envelope says of it."""
+
+    key: str
+    seconds: float
+    freed: str
+
+
+def key_to_free(metadata: Mapping[str, str], until: Until) -> str | None:
+    """Return the key of the note that a job frees at this moment, if there is one."""
+    moment, _, key = metadata.get(UNIQUE_KEY, "").partition(":")
+    return key if moment == until else None

@@ -1,5 +1,9 @@
 """Seals, as queues meet them: what is not proved never runs, and what can't be proved here is left alone."""
 
+import time
+from datetime import UTC, datetime
+from uuid import uuid4
+
 from aqueue.contract.signing import Keyring
 from aqueue.errors import JobReconstructionError, KeyringMissing, MalformedJobSettled
 from aqueue.queue import Queue
@@ -109,6 +113,71 @@ async def unsigned_jobs_run_only_where_it_was_allowed(harness: Harness) -> None:
     await _set_aside(harness, queue, ids)
 
 
+@rule("SIGN-2")
+async def the_cut_over_ends_by_itself(harness: Harness) -> None:
+    """`accept_unsigned` may be a moment: until then the unsealed is read, and set aside from then on."""
+    plain = await harness.queue()
+    now = harness.clock() if harness.clock is not None else time.time()
+    open_still, closed = datetime.fromtimestamp(now + 3_600, UTC), datetime.fromtimestamp(now - 1, UTC)
+    late = await harness.queue(keyring=NEW, accept_unsigned=closed)
+    early = await harness.queue(keyring=NEW, accept_unsigned=open_still)
+    first = await plain.push(Note("in time"))
+    await early.ack(await harness.take(early))
+    second = await plain.push(Note("too late"))
+
+    await _set_aside(harness, late, [second])
+
+    assert first != second
+    failed = await late.failed.get(second)
+    assert failed is not None
+    assert (failed.reason, failed.args) == ("signature", None)
+    if harness.keeps_failed:
+        assert await early.failed.retry(second)
+        assert (await harness.take(early)).id == second
+
+
+@rule("SIGN-2", "MAL-1")
+async def a_seal_is_good_for_its_own_job_alone(harness: Harness) -> None:
+    """A proved payload that was put in another job's place never runs there."""
+    queue, backend = await harness.queue(keyring=NEW), await harness.backend()
+    swapped = [NEW.seal(envelope(job_id(2))), NEW.seal(envelope(job_id(1)))]
+    ids = await store_raw(backend, *swapped)
+    settled: list[str] = []
+
+    while len(settled) < len(ids):
+        with raises(MalformedJobSettled, "popping a job in another's place") as caught:
+            await queue.pop_many(50, timeout=harness.patience)
+        settled += caught.error.job_ids
+
+    assert sorted(settled) == ids
+    failed = {job.id: job for job in await queue.failed.list()}
+    assert [failed[id].payload for id in ids] == swapped
+    for id in ids:
+        with raises(JobReconstructionError, "putting a job back in another's place"):
+            await queue.failed.retry(id)
+
+
+@rule("SIGN-2", "FAIL-1")
+async def a_failed_store_elsewhere_verifies_as_well(harness: Harness) -> None:
+    """It keeps the sealed bytes, lists what its queue's keys open, and puts nothing back unproved."""
+    keeper = f"memory://{uuid4().hex}"
+    queue, backend = await harness.queue(keyring=NEW, failed=keeper), await harness.backend()
+    id = await queue.push(Note("sealed"))
+    await queue.fail(await harness.take(queue))
+    [unproved] = await store_raw(backend, OLD.seal(envelope(job_id(1))))
+    await _set_aside(harness, queue, [unproved])
+
+    kept = {job.id: job for job in await queue.failed.list()}
+    assert (kept[id].payload[:8], kept[id].args) == (b"aq1.new.", {"text": "sealed"})
+    assert (kept[unproved].payload, kept[unproved].args) == (OLD.seal(envelope(job_id(1))), None)
+    with raises(JobReconstructionError, "putting an unproved job back from elsewhere"):
+        await queue.failed.retry(unproved)
+    assert await queue.failed.retry(id)
+
+    assert (await harness.take(queue)).reserved.payload == kept[id].payload
+    assert [job.id for job in await queue.failed.list()] == [unproved]
+
+
 @rule("SIGN-1", "WIRE-1")
 async def a_sealed_job_met_without_keys_is_left_alone(harness: Harness) -> None:
     """The set-up is wrong, not the job: the pop raises, nothing is settled, no attempt is counted."""
@@ -122,7 +191,8 @@ async def a_sealed_job_met_without_keys_is_left_alone(harness: Harness) -> None:
     assert await keyless.failed.count() == 0
     await harness.expect_counts(sealing, ready=1)
     delivery = await harness.take(sealing)
-    assert (delivery.id, delivery.attempt, delivery.lost) == (id, 1, 0)
+    assert delivery.id == id
+    harness.expect_attempt(delivery, 1, given_back=3)
 
 
 @rule("SIGN-1")
