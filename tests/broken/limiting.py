@@ -6,7 +6,7 @@ import msgspec
 
 from aqueue.backends.memory import MemoryBackend
 from aqueue.port import Answer, Note, NoteKey, Noting, Verdict
-from aqueue.testing.contract import limiting
+from aqueue.testing.contract import limiting, uniqueness
 
 
 class WritesNoNote(MemoryBackend):
@@ -34,4 +34,12 @@ BROKEN = (
     (limiting.no_more_run_at_once_than_the_limit, WritesNoNote),
     (limiting.a_slot_whose_holder_died_is_free_after_its_lease, WritesNoNote),
     (limiting.a_failing_dependency_is_left_alone_and_tried_by_one, WritesNoNote),
+    (uniqueness.while_a_key_is_taken_nothing_new_is_stored, WritesNoNote),
+    (uniqueness.while_a_key_is_taken_nothing_new_is_stored, KnowsOneKey),
+    (uniqueness.of_pushes_at_once_one_stores_a_job, KnowsOneKey),
+    (uniqueness.a_key_is_free_once_its_job_is_done, WritesNoNote),
+    (uniqueness.a_job_put_back_by_hand_meets_no_key, WritesNoNote),
+    (uniqueness.a_key_until_started_is_free_when_the_first_attempt_begins, WritesNoNote),
+    (uniqueness.a_window_holds_its_key_whatever_becomes_of_the_job, WritesNoNote),
+    (uniqueness.a_list_of_unique_jobs_is_pushed_one_by_one, WritesNoNote),
 )
