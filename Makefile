@@ -2,6 +2,8 @@
 #
 #   make demo             measure Python's own standard library, on jobs   (make demo URL=… : on another store)
 #   make check            what has to pass before a change is done: lint, types, test
+#   make fuzz             damaged payloads down every path: nothing lost, nothing run that isn't proved
+#   make bench-overhead   what aqueue itself costs a job, in memory   (make bench-overhead ARGS=--profile)
 #   make bench-redis      aqueue beside arq, SAQ and taskiq on a Redis of its own   (make bench-redis ARGS='--rounds 1')
 
 VENV := .venv
@@ -17,7 +19,7 @@ RUNNABLE := $(VENV)/.runnable
 DEVELOPED := $(VENV)/.developed
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-twice lint types check format clean
+.PHONY: demo test test-twice fuzz lint types check format clean
 
 # Most tests wait for a store, a lease or a process, so more of them than there are cores run side by side.
 JOBS ?= 3
@@ -33,6 +35,10 @@ test: $(DEVELOPED)
 test-twice: test
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
+# 100,000 damaged payloads down each path; it prints its seed, and how to repeat what fails.
+fuzz: $(DEVELOPED)
+	@cd tests && PYTHONPATH=.:.. $(CURDIR)/$(BIN)/python -m fuzz $(ARGS)
+
 lint: $(DEVELOPED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -41,6 +47,9 @@ types: $(DEVELOPED)
 	$(BIN)/mypy
 
 check: lint types test
+
+bench-overhead: $(DEVELOPED)
+	@$(BIN)/python -m benchmarks.overhead $(ARGS)
 
 bench-redis: $(RUNNABLE)
 	@$(BIN)/python -m benchmarks.redis_peers $(ARGS)

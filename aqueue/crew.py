@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import anyio.abc
 
 from aqueue.delivery import Delivery
+from aqueue.port import Answer, Verdict
 from aqueue.runner import Runner
 from aqueue.running import Cause, InContext, Run, Stepping, forget_cancellation
 
@@ -16,9 +17,9 @@ class Crew:
     """Runs up to `size` deliveries at once in the tasks of one task group.
 
     `on_trouble` is told what the store raised while a delivery was settled; `is_ending` tells whether the
-    slots themselves are being cancelled. `running` holds the deliveries that began; a slot is free again only
-    when its settlement is confirmed. `at_once` is how many slots are woken together: many, where their
-    settlements should travel together; one, where a delivery may well be over before the next could begin.
+    slots themselves are being cancelled. `running` holds the deliveries whose handling has not ended. A
+    delivery whose ack is all that is left needs no task to wait for it, but its place is free again only when
+    the ack is confirmed.
     """
 
     def __init__(
@@ -29,7 +30,6 @@ class Crew:
         *,
         on_trouble: Callable[[BaseException], None],
         is_ending: Callable[[], bool],
-        at_once: int,
     ) -> None:
         self.running: set[Run] = set()
         self._runner = runner
@@ -37,14 +37,14 @@ class Crew:
         self._stepping = stepping
         self._on_trouble = on_trouble
         self._is_ending = is_ending
-        self._at_once = at_once
         self._context = contextvars.copy_context()
         self._inbox: deque[Delivery] = deque()
+        self._unconfirmed: deque[Run] = deque()
         self._busy = 0
         self._resting: deque[asyncio.Future[None]] = deque()
-        self._change: asyncio.Future[None] | None = None
-        self._is_dismissed = False
         self._waking = 0
+        self._at_once = 1
+        self._change: asyncio.Future[None] | None = None
 
     def start(self, group: anyio.abc.TaskGroup) -> None:
         """Start the slots in the worker's task group."""
@@ -78,45 +78,63 @@ class Crew:
         for run in tuple(self.running):
             run.cancel(cause)
 
-    def dismiss(self) -> None:
-        """Let each slot end once its delivery has."""
-        self._is_dismissed = True
-        for waker in self._resting:
-            if not waker.done():
-                waker.set_result(None)
-
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         while True:
-            while not self._inbox:
-                if self._is_dismissed:
-                    return
-                await self._rest()
-            delivery = self._inbox.popleft()
             if self._inbox:
-                self._wake()
+                context = self._context.copy()
+                run = Run(self._inbox.popleft(), task, self._is_ending, context, self._confirm)
+            elif self._unconfirmed:
+                run = self._unconfirmed.popleft()
+                run.task = task
+                run.is_handed_over = False
+            else:
+                await self._rest()
+                continue
+            self.running.add(run)
             try:
-                await self._work(delivery, task)
+                steps = InContext(self._runner.run(run), run, self._stepping)
+                if steps.step():
+                    self._let_others_begin()
+                    await steps
+                else:
+                    self._at_once = 1
+            except BaseException as error:
+                if self._is_ending():
+                    raise
+                self._on_trouble(error)
             finally:
-                self._busy -= 1
-                if self._change is not None and not self._change.done():
-                    self._change.set_result(None)
+                self.running.discard(run)
+                if not run.is_handed_over:
+                    self._busy -= 1
+                    self._tell_of_change()
+            if task.cancelling():
+                await forget_cancellation(task)
 
-    async def _work(self, delivery: Delivery, task: "asyncio.Task[None]") -> None:
-        """Run one delivery in a context of its own, whatever it does to itself."""
-        run = Run(delivery, task, self._is_ending)
-        self.running.add(run)
-        try:
-            await InContext(self._runner.run(run), self._context.copy(), self._stepping, delivery)
-        except BaseException as error:
-            if self._is_ending():
-                raise
-            self._on_trouble(error)
-        finally:
-            self.running.discard(run)
-        if task.cancelling():
-            await forget_cancellation(task)
+    def _confirm(self, run: Run, answer: Answer) -> None:
+        """Take the answer to an ack that was handed over; a slot goes on where it isn't simply yes."""
+        if answer is Verdict.SETTLED:
+            self._busy -= 1
+            if self._change is not None:
+                self._tell_of_change()
+        else:
+            run.answer = answer
+            self._unconfirmed.append(run)
+            self._wake()
+
+    def _tell_of_change(self) -> None:
+        change, self._change = self._change, None
+        if change is not None and not change.done():
+            change.set_result(None)
+
+    def _let_others_begin(self) -> None:
+        """A delivery waits for something and its slot with it: those that came with it begin together now.
+
+        The next ones will too, so that their settlements travel together.
+        """
+        self._at_once = self._size
+        self._wake()
 
     async def _rest(self) -> None:
         waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -135,8 +153,9 @@ class Crew:
         await self._change
 
     def _wake(self) -> None:
-        """Wake slots for what waits in the inbox, no more than `at_once` that have not begun to run yet."""
-        while self._resting and self._waking < min(self._at_once, len(self._inbox)):
+        """Wake slots for what waits, no more than `at_once` that have not begun to run yet."""
+        wanted = min(self._at_once, len(self._inbox) + len(self._unconfirmed))
+        while self._resting and self._waking < wanted:
             waker = self._resting.popleft()
             if not waker.done():
                 waker.set_result(None)

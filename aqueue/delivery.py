@@ -14,15 +14,15 @@ from aqueue.port import Receipt, Reserved
 T = TypeVar("T")
 
 
-class Delivery:
-    """What `pop` hands out; settle it with the queue it came from. Nothing in it can be changed."""
+class Delivery(msgspec.Struct, frozen=True, eq=False):
+    """What `pop` hands out; settle it with the queue it came from. Nothing in it can be changed.
 
-    __slots__ = ("_args", "_envelope", "_reserved")
+    `reserved` is the port's record of this hand-out, `envelope` what of the job never changes.
+    """
 
-    def __init__(self, reserved: Reserved, envelope: Envelope) -> None:
-        self._reserved = reserved
-        self._envelope = envelope
-        self._args: dict[str, Any] | None = None
+    reserved: Reserved
+    envelope: Envelope
+    _args: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"<Delivery {self.name} {self.id} on {self.queue!r}, attempt {self.attempt}>"
@@ -30,22 +30,24 @@ class Delivery:
     @property
     def id(self) -> str:
         """The job's id, the same through every retry and re-drive (PUSH-9)."""
-        return self._envelope.id
+        return self.envelope.id
 
     @property
     def name(self) -> str:
         """The job's wire name."""
-        return self._envelope.name
+        return self.envelope.name
 
     @property
     def args(self) -> dict[str, Any]:
         """The arguments as plain JSON, decoded when first read; raises `JobReconstructionError`."""
-        if self._args is None:
-            try:
-                self._args = msgspec.json.decode(self._envelope.args)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-                raise JobReconstructionError(f"the arguments of job {self.name} are not JSON") from error
-        return self._args
+        if self._args is not None:
+            return self._args
+        try:
+            args: dict[str, Any] = msgspec.json.decode(self.envelope.args)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            raise JobReconstructionError(f"the arguments of job {self.name} are not JSON") from error
+        msgspec.structs.force_setattr(self, "_args", args)
+        return args
 
     def job(self, job_class: type[T]) -> T:
         """Return the job as this class; raises `JobReconstructionError` where it doesn't fit (ARG-5)."""
@@ -57,49 +59,44 @@ class Delivery:
     @property
     def raw_args(self) -> bytes:
         """The arguments as the JSON bytes that were pushed."""
-        return bytes(self._envelope.args)
+        return bytes(self.envelope.args)
 
     @property
     def queue(self) -> str:
         """The queue it was taken from."""
-        return self._reserved.queue
+        return self.reserved.queue
 
     @property
     def attempt(self) -> int:
         """The number of this attempt, from 1 (ATT-1)."""
-        return self._reserved.attempt
+        return self.reserved.attempt
 
     @property
     def lost(self) -> int:
         """How many leases ran out since the last counted settlement (ATT-3)."""
-        return self._reserved.lost
+        return self.reserved.lost
 
     @property
     def max_attempts(self) -> int | None:
         """The job's own cap, or None where the worker's default decides (ATT-2)."""
-        return self._envelope.max_attempts
+        return self.envelope.max_attempts
 
     @property
     def pushed_at(self) -> datetime:
         """When it was pushed, in UTC, by the pushing process's clock."""
-        return datetime.fromtimestamp(self._envelope.pushed_at, UTC)
+        return datetime.fromtimestamp(self.envelope.pushed_at, UTC)
 
     @property
     def metadata(self) -> Mapping[str, str]:
         """What travels beside the arguments: the trace context and the like."""
-        return self._envelope.metadata
+        return self.envelope.metadata
 
     @property
     def receipt(self) -> Receipt:
         """Opaque proof of this hand-out, new each time (FENCE-1)."""
-        return self._reserved.receipt
-
-    @property
-    def reserved(self) -> Reserved:
-        """The port's record of this hand-out, for settling it."""
-        return self._reserved
+        return self.reserved.receipt
 
     @property
     def waited(self) -> float:
         """How long the job had been ready, in seconds by the store's clock."""
-        return self._reserved.waited
+        return self.reserved.waited

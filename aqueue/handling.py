@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 import anyio
 
 from aqueue.contract.retry import Backoff, BackoffFunction
-from aqueue.contract.settlement import is_poison
+from aqueue.contract.settlement import is_handed_out_too_often, is_poison
+from aqueue.contract.unique import UNIQUE_KEY
 from aqueue.delivery import Delivery
 from aqueue.errors import JobLost
 from aqueue.handlers import Handlers
-from aqueue.middleware import Middleware
+from aqueue.jobs import JobType
+from aqueue.limits import asked
+from aqueue.middleware import Bindable, Middleware, bound_to
 from aqueue.queue import Queue
 from aqueue.routes import Route, Router
 from aqueue.running import Cause, Run, forget_cancellation
@@ -50,28 +53,30 @@ class Handling:
         handlers: Handlers,
         *,
         provider: ScopeProvider,
-        middleware: Sequence[Middleware],
+        middleware: Sequence[Middleware | Bindable],
         policy: Policy,
         threads: Threads,
     ) -> None:
         self.policy = policy
-        self._provider = provider
+        self._begin = provider.begin
         self._threads = threads
+        self._queue = queue
         self._telemetry = queue.telemetry
+        self._counts_hand_outs = queue.capabilities.counts_give_backs
         self._builtins: Builtins = {
             Delivery: _itself,
             Queue: lambda _: queue,
             Span: lambda _: current_span(),
         }
-        self._router = Router(handlers, provider, self._builtins, middleware)
+        self._router = Router(handlers, provider, self._builtins, middleware, bound_to(queue))
 
     def begin(self, delivery: Delivery) -> RequestScope:
         """Make the scope of one delivery; whoever begins closes it."""
-        return self._provider.begin(delivery, self._builtins)
+        return self._begin(delivery, self._builtins)
 
     def start_span(self, delivery: Delivery) -> ProcessSpan | None:
         """Start the span of one delivery and make it current; None where nobody listens."""
-        if not delivery.metadata and not self._telemetry.active():
+        if not delivery.envelope.metadata and not self._telemetry.active():
             return None
         return self._telemetry.start_process(
             delivery,
@@ -84,22 +89,27 @@ class Handling:
     async def attempt(self, run: Run, scope: RequestScope) -> BaseException | None:
         """Do everything that can fail the attempt; return what it raised, or None when it returned."""
         delivery = run.delivery
+        reserved, envelope = delivery.reserved, delivery.envelope
         error: BaseException | None = None
         try:
-            route = self._router.resolve(delivery.name, delivery.queue)
+            route = self._router.resolve(envelope.name, reserved.queue)
             run.declared = declared = route.job_type
-            if is_poison(delivery.lost, self.policy.max_lost):
-                raise JobLost(f"its lease ran out {delivery.lost} times without a settlement")  # noqa: TRY301
+            if reserved.lost or self._counts_hand_outs:
+                self._check_may_run(delivery, declared)
+            if UNIQUE_KEY in envelope.metadata:
+                await asked(self._queue.claims.free(delivery, "started"))
             if scope.initializers:
                 await scope.initialize()
-            run.job = job = route.restore(delivery.raw_args)
+            run.job = job = route.restore(bytes(envelope.args))
             timeout = declared.timeout or self.policy.timeout
             if timeout is not None:
                 run.limit(timeout)
-            if route.around is None:
-                await route.call(job, scope, self._threads.run)
-            else:
+            if route.around is not None:
                 await route.around(delivery, lambda _: self._call(route, job, scope))
+            elif route.direct is not None:
+                await route.direct(job)
+            else:
+                await route.call(job, scope, self._threads.run)
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises is its job's failure
             error = raised
         if run.end_handling():
@@ -107,6 +117,21 @@ class Handling:
         if run.cause is Cause.TIMEOUT and isinstance(error, asyncio.CancelledError):
             error = TimeoutError(f"the job ran longer than its timeout of {run.timeout:g} s")
         return await self._close_function_scope(scope, error) if scope.has_function_exits else error
+
+    def _check_may_run(self, delivery: Delivery, declared: JobType) -> None:
+        """Refuse to run a job that was lost, or where losses aren't told handed out, too often (ATT-3)."""
+        if is_poison(delivery.lost, self.policy.max_lost):
+            raise JobLost(f"its lease ran out {delivery.lost} times without a settlement")
+        if not self._counts_hand_outs:
+            return
+        cap, declared_cap = delivery.max_attempts, declared.max_attempts
+        if cap is None:
+            cap = declared_cap if declared_cap is not None else self.policy.max_attempts
+        if is_handed_out_too_often(delivery.attempt, max_attempts=cap, max_lost=self.policy.max_lost):
+            raise JobLost(
+                f"it was handed out {delivery.attempt} times, which is more than its {cap} attempts and "
+                f"{self.policy.max_lost} lost leases"
+            )
 
     async def _call(self, route: Route, job: object, scope: RequestScope) -> None:
         """Call the handler for middleware; called again, it gets fresh dependencies (MID-1)."""

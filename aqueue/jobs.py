@@ -16,34 +16,59 @@ import dataclasses
 import functools
 import itertools
 import sys
-from abc import ABCMeta
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import FunctionType
 from typing import (
+    Any,
     Generic,
     ParamSpec,
     Protocol,
+    TypeAlias,
     TypeVar,
     dataclass_transform,
     overload,
+    runtime_checkable,
 )
 from weakref import WeakValueDictionary
 
 from aqueue.contract.codec import JSON, ArgsCodec, Sensitive
-from aqueue.contract.hints import Scope, annotations_of
+from aqueue.contract.hints import Scope
+from aqueue.contract.kinship import is_under
 from aqueue.contract.names import check_max_attempts, check_queue_name, check_seconds
-from aqueue.contract.plain import plain_restorer
+from aqueue.contract.plain import Restore, plain_restorer
 from aqueue.contract.retry import Backoff, BackoffFunction, check_backoff
+from aqueue.contract.unique import Unique
 from aqueue.errors import InvalidJob, InvalidQueueArgument, JobReconstructionError
 from aqueue.payloads import default_name, payload_of_class, payload_of_function, scope_of
 
-__all__ = ["JSON", "FunctionJob", "JobType", "Sensitive", "declared_under", "job", "job_type"]
+__all__ = [
+    "JSON",
+    "FunctionJob",
+    "JobType",
+    "Sensitive",
+    "declare_payload",
+    "declared_under",
+    "job",
+    "job_type",
+]
 
 C = TypeVar("C", bound=type)
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+@runtime_checkable
+class _Bindable(Protocol):
+    """Middleware that a worker binds to its queue first."""
+
+    def bind(self, queue: Any, /) -> Callable[..., Awaitable[object]]:
+        """Return the middleware itself."""
+
+
+JobMiddleware: TypeAlias = Callable[..., Awaitable[object]] | _Bindable
+"""What `@job(middleware=…)` takes: `m(delivery, call_next)`, or a limit such as `RateLimit`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,8 +76,9 @@ class JobType:
     """What `@job` knows about one declared job.
 
     `payload` is the dataclass that carries the arguments: the decorated class, or one made of a function's
-    parameters. `timeout` is in seconds. `function` is the function of a function job. `plain` restores a job
-    of plain arguments in one step, where it is one.
+    parameters. `timeout` is in seconds. `function` is the function of a function job. `restore(raw)` returns
+    the job that was pushed with these encoded arguments, in one step if `is_plain`; it raises
+    `JobReconstructionError`, with its cause where the class's own constructor raised (ARG-5).
     """
 
     name: str
@@ -61,26 +87,13 @@ class JobType:
     max_attempts: int | None
     backoff: Backoff | BackoffFunction | None
     timeout: float | None
-    middleware: tuple[Callable[..., Awaitable[object]], ...]
+    middleware: tuple[JobMiddleware, ...]
+    unique: Unique | None
     payload: type
     codec: ArgsCodec
-    plain: Callable[[bytes], object | None] | None
+    restore: Restore
+    is_plain: bool
     function: Callable[..., object] | None
-
-    def restore(self, raw: bytes) -> object:
-        """Return the job that `raw`, its encoded arguments, was pushed as.
-
-        Raises `JobReconstructionError`, with its cause where the class's own constructor raised (ARG-5).
-        """
-        if self.plain is not None and (restored := self.plain(raw)) is not None:
-            return restored
-        arguments = self.codec.decode(raw)
-        try:
-            return self.payload(**arguments)
-        except Exception as error:
-            raise JobReconstructionError(
-                f"job {self.name!r} can't be restored: its constructor raised {type(error).__name__}"
-            ) from error
 
 
 class FunctionJob(Generic[P, R]):
@@ -135,7 +148,8 @@ def job(
     backoff: Backoff | BackoffFunction | None = None,
     timeout: float | timedelta | None = None,
     aliases: Sequence[str] = (),
-    middleware: Sequence[Callable[..., Awaitable[object]]] = (),
+    middleware: Sequence[JobMiddleware] = (),
+    unique: Unique | None = None,
 ) -> _Decorator: ...
 
 
@@ -149,25 +163,28 @@ def job(
     backoff: Backoff | BackoffFunction | None = None,
     timeout: float | timedelta | None = None,
     aliases: Sequence[str] = (),
-    middleware: Sequence[Callable[..., Awaitable[object]]] = (),
+    middleware: Sequence[JobMiddleware] = (),
+    unique: Unique | None = None,
 ) -> object:
     """Declare a class or a function as a job, bare or with options.
 
     `name` is its wire name (the importable path by default); `aliases` are older names that stay readable
     (ARG-4). `queue`, `max_attempts`, `backoff` and `timeout` (seconds) are what a push and the worker use
-    unless told otherwise. `middleware` runs around its handler (MID-1).
+    unless told otherwise. `middleware` runs around its handler (MID-1). While a job holds its `unique` key,
+    pushes of the same key store nothing new (UNIQUE-1).
 
     Raises `InvalidJob` for a field that can't be restored exactly, or a bad name (ARG-2), and
     `InvalidQueueArgument` for another bad option (PUSH-1).
     """
-    options = _Options(
-        name=None if name is None else _check_name(name),
-        aliases=_check_aliases(aliases, name),
-        queue=None if queue is None else check_queue_name(queue),
-        max_attempts=check_max_attempts(max_attempts),
-        backoff=None if backoff is None else check_backoff(backoff),
-        timeout=_check_timeout(timeout),
-        middleware=_check_middleware(middleware),
+    options = _checked(
+        name=name,
+        aliases=aliases,
+        queue=queue,
+        max_attempts=max_attempts,
+        backoff=backoff,
+        timeout=timeout,
+        middleware=middleware,
+        unique=unique,
     )
     scope = scope_of(sys._getframe(1))
     if target is None:
@@ -175,20 +192,43 @@ def job(
     return _declare(target, options, scope)
 
 
+def declare_payload(
+    payload: type,
+    codec: ArgsCodec,
+    *,
+    name: str,
+    aliases: Sequence[str] = (),
+    queue: str | None = None,
+    max_attempts: int | None = None,
+    backoff: Backoff | BackoffFunction | None = None,
+    timeout: float | timedelta | None = None,
+    middleware: Sequence[JobMiddleware] = (),
+) -> JobType:
+    """Declare a class that was made to carry arguments, and their codec, as a job; raises as `job` does."""
+    options = _checked(
+        name=name,
+        aliases=aliases,
+        queue=queue,
+        max_attempts=max_attempts,
+        backoff=backoff,
+        timeout=timeout,
+        middleware=middleware,
+    )
+    return _register(_job_type(name, payload, codec, None, options))
+
+
 def job_type(job_or_class: object) -> JobType:
     """Return what `@job` knows about a job, a job class or a function job.
 
     Raises `InvalidJob` for anything else; a subclass of a job class is not a job until it is decorated.
     """
-    cls = type(job_or_class)
+    cls = job_or_class if isinstance(job_or_class, type) else type(job_or_class)
     declared = cls.__dict__.get("__aqueue_job__")
-    if declared is None and isinstance(job_or_class, type):
-        cls = job_or_class
-        declared = cls.__dict__.get("__aqueue_job__")
-    elif declared is None and isinstance(job_or_class, FunctionJob):
-        declared = job_or_class.__aqueue_job__
-    if isinstance(declared, JobType):
-        return declared
+    if declared is not None:
+        known: JobType = declared
+        return known
+    if isinstance(job_or_class, FunctionJob):
+        return job_or_class.__aqueue_job__
     if cls is FunctionJob:
         raise InvalidJob(
             "a function job is pushed with its arguments: push(resize.job(42)), not push(resize)"
@@ -202,7 +242,7 @@ def declared_under(base: type) -> Iterator[JobType]:
     A Protocol, runtime-checkable or not, is implemented by a class that has all its members (TOPIC-2).
     """
     for payload in list(_declared.values()):
-        if _is_under(payload, base):
+        if is_under(payload, base):
             yield job_type(payload)
 
 
@@ -220,7 +260,8 @@ class _Options:
     max_attempts: int | None
     backoff: Backoff | BackoffFunction | None
     timeout: float | None
-    middleware: tuple[Callable[..., Awaitable[object]], ...]
+    middleware: tuple[JobMiddleware, ...]
+    unique: Unique | None
 
 
 def _declare(target: object, options: _Options, scope: Scope) -> object:
@@ -247,6 +288,16 @@ def _declare_function(function: FunctionType, options: _Options, scope: Scope) -
 def _job_type(
     name: str, payload: type, codec: ArgsCodec, function: Callable[..., object] | None, options: _Options
 ) -> JobType:
+    def restore(raw: bytes) -> object:
+        arguments = codec.decode(raw)
+        try:
+            return payload(**arguments)
+        except Exception as error:
+            raise JobReconstructionError(
+                f"job {name!r} can't be restored: its constructor raised {type(error).__name__}"
+            ) from error
+
+    plainly = plain_restorer(payload, codec, restore)
     return JobType(
         name=name,
         aliases=options.aliases,
@@ -255,9 +306,11 @@ def _job_type(
         backoff=options.backoff,
         timeout=options.timeout,
         middleware=options.middleware,
+        unique=options.unique,
         payload=payload,
         codec=codec,
-        plain=plain_restorer(payload, codec),
+        restore=plainly or restore,
+        is_plain=plainly is not None,
         function=function,
     )
 
@@ -266,6 +319,35 @@ def _register(declared: JobType) -> JobType:
     setattr(declared.payload, "__aqueue_job__", declared)  # noqa: B010 - `type` declares no such attribute
     _declared[next(_order)] = declared.payload
     return declared
+
+
+def _checked(
+    *,
+    name: str | None,
+    aliases: Sequence[str],
+    queue: str | None,
+    max_attempts: int | None,
+    backoff: Backoff | BackoffFunction | None,
+    timeout: float | timedelta | None,
+    middleware: Sequence[JobMiddleware],
+    unique: Unique | None = None,
+) -> _Options:
+    return _Options(
+        name=None if name is None else _check_name(name),
+        aliases=_check_aliases(aliases, name),
+        queue=None if queue is None else check_queue_name(queue),
+        max_attempts=check_max_attempts(max_attempts),
+        backoff=None if backoff is None else check_backoff(backoff),
+        timeout=_check_timeout(timeout),
+        middleware=_check_middleware(middleware),
+        unique=_check_unique(unique),
+    )
+
+
+def _check_unique(unique: object) -> Unique | None:
+    if unique is not None and not isinstance(unique, Unique):
+        raise InvalidQueueArgument(f"unique must be Unique(…), not {type(unique).__name__}")
+    return unique
 
 
 def _check_name(name: object) -> str:
@@ -292,35 +374,9 @@ def _check_timeout(timeout: object) -> float | None:
     return seconds
 
 
-def _check_middleware(middleware: object) -> tuple[Callable[..., Awaitable[object]], ...]:
-    if not isinstance(middleware, Sequence) or not all(callable(each) for each in middleware):
+def _check_middleware(middleware: object) -> tuple[JobMiddleware, ...]:
+    if not isinstance(middleware, Sequence) or not all(
+        callable(each) or isinstance(each, _Bindable) for each in middleware
+    ):
         raise InvalidQueueArgument("middleware must be a list of callables: m(delivery, call_next)")
     return tuple(middleware)
-
-
-def _is_under(payload: type, base: type) -> bool:
-    if base in payload.__mro__:
-        return True
-    if getattr(base, "_is_protocol", False):
-        members = _protocol_members(base)
-        return bool(members) and all(getattr(payload, member, None) is not None for member in members)
-    return isinstance(base, ABCMeta) and issubclass(payload, base)
-
-
-def _protocol_members(protocol: type) -> set[str]:
-    """Return the names a class must have to implement the Protocol."""
-    members: set[str] = set()
-    for base in protocol.__mro__:
-        if getattr(base, "_is_protocol", False) and base.__name__ != "Protocol":
-            members |= vars(base).keys() | annotations_of(base).keys()
-    return {
-        name for name in members if name not in _NOT_MEMBERS and not name.startswith(("_abc_", "__static_"))
-    }
-
-
-_NOT_MEMBERS = {
-    *vars(type("_Plain", (Protocol,), {})),
-    *("__annotate__", "__annotate_func__", "__annotations__", "__annotations_cache__", "__class_getitem__"),
-    *("__firstlineno__", "__hash__", "__match_args__", "__non_callable_proto_members__", "__orig_bases__"),
-    *("_is_runtime_protocol", "__protocol_attrs__", "__slots__", "__type_params__"),
-}

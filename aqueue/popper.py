@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
-from aqueue.contract.envelope import Malformed, decode_envelope
+from aqueue.contract.envelope import Envelope, Malformed
 from aqueue.contract.failure import clean_text
 from aqueue.delivery import Delivery
 from aqueue.errors import MalformedJobSettled
 from aqueue.port import FailedRecord, Failing, LeaseKind, Reserved, Verdict
+from aqueue.sealing import OpenEnvelope
 from aqueue.settler import Settler
 from aqueue.store import Store
 from aqueue.telemetry import Telemetry
@@ -22,12 +24,12 @@ class Popper:
         store: Store,
         settler: Settler,
         telemetry: Telemetry,
-        open_payload: Callable[[bytes], bytes],
+        open_envelope: OpenEnvelope,
     ) -> None:
         self._store = store
         self._settler = settler
         self._telemetry = telemetry
-        self._open_payload = open_payload
+        self._open_envelope = open_envelope
 
     async def take(self, queues: Sequence[str], limit: int) -> list[Delivery]:
         """Make one sweep and return what is due now, perhaps nothing."""
@@ -86,7 +88,7 @@ class Popper:
         try:
             for item in reserved:
                 try:
-                    deliveries.append(self._decoded(item))
+                    deliveries.append(Delivery(item, self._envelope_of(item)))
                 except Malformed as malformed:
                     unreadable.append((item, malformed))
         except Exception:
@@ -106,13 +108,13 @@ class Popper:
         await self._settler.give_back([delivery.reserved for delivery in readable])
         await self._quarantine(unreadable)
 
-    def _decoded(self, item: Reserved) -> Delivery:
+    def _envelope_of(self, item: Reserved) -> Envelope:
         if item.attempt < 1 or item.lost < 0:
             raise Malformed("a stored counter is out of range")
-        envelope = decode_envelope(self._open_payload(item.payload))
+        envelope = self._open_envelope(item.payload)
         if envelope.id != item.id:
             raise Malformed("the envelope belongs to another job than its record")
-        return Delivery(item, envelope)
+        return envelope
 
     async def _quarantine(self, unreadable: Sequence[tuple[Reserved, Malformed]]) -> None:
         """Set the unreadable aside and say so; one whose fence was lost is its new holder's to judge."""
@@ -141,6 +143,8 @@ class Popper:
         settled = [
             pair for pair, answer in zip(unreadable, answers, strict=True) if answer is not Verdict.STALE
         ]
+        for (queue, reason), count in Counter((item.queue, why.reason) for item, why in settled).items():
+            self._telemetry.count_outcome(queue, reason, count)
         if settled:
             raise MalformedJobSettled(
                 settled[0][0].queue,

@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import anyio
 
+from aqueue.claims import Claims
 from aqueue.contract.failure import clean_text, error_text, error_traceback, error_type
 from aqueue.contract.names import check_limit, check_queue_name, check_queue_names, check_seconds
-from aqueue.contract.signing import Keyring, open_without_keys
+from aqueue.contract.signing import Keyring
+from aqueue.contract.unique import UNIQUE_KEY, Unique
 from aqueue.delivery import Delivery
 from aqueue.errors import FailedStoreMissing, InvalidQueueArgument, NotClearable
 from aqueue.failed import FailedJobs, Retention
+from aqueue.inventory import KeyInventory
+from aqueue.notes import Notes
 from aqueue.popper import Popper
 from aqueue.port import (
     Answer,
@@ -32,6 +35,7 @@ from aqueue.port import (
     QueueStats,
 )
 from aqueue.pusher import DEFAULT_QUEUE, Pusher
+from aqueue.sealing import envelope_closer, envelope_opener
 from aqueue.settler import Settler
 from aqueue.store import Store
 from aqueue.telemetry import Telemetry
@@ -49,7 +53,7 @@ class QueueOptions:
     lease: float = 60.0
     call_timeout: float = 10.0
     keyring: Keyring | None = None
-    accept_unsigned: bool = False
+    accept_unsigned: bool | datetime = False
     keep_failed: timedelta | int | None = None
     clock: Callable[[], float] = time.time
 
@@ -87,16 +91,36 @@ class Queue:
         if failed is not None:
             _check_keeps_failed(failed)
             self._failed_store = Store(failed, self.telemetry, call_timeout=options.call_timeout)
-        open_payload = payload_opener(options)
+        open_envelope = envelope_opener(
+            options.keyring, accept_unsigned=options.accept_unsigned, clock=options.clock
+        )
+        close_envelope = envelope_closer(options.keyring)
         self._settler = Settler(
             self._store,
             self._failed_store,
             _retention(self._failed_store, options.keep_failed),
             self.telemetry,
         )
-        self._popper = Popper(self._store, self._settler, self.telemetry, open_payload)
-        self._pusher = Pusher(self._store, self.telemetry, keyring=options.keyring, clock=options.clock)
-        self.failed = FailedJobs(self._failed_store, self._store, open_payload)
+        self.send_ack = self._settler.send_ack
+        self._popper = Popper(self._store, self._settler, self.telemetry, open_envelope)
+        self.notes = Notes(self._store)
+        self.claims = Claims(self.notes)
+        self._pusher = Pusher(
+            self._store,
+            self.telemetry,
+            self.claims,
+            failed=self._failed_store,
+            close_envelope=close_envelope,
+            clock=options.clock,
+        )
+        self.failed = FailedJobs(
+            self._failed_store,
+            self._store,
+            open_envelope=open_envelope,
+            close_envelope=close_envelope,
+            clock=options.clock,
+        )
+        self.keys = KeyInventory(self._store, self._failed_store, options.keyring)
         self._is_open = False
 
     def __repr__(self) -> str:
@@ -148,17 +172,19 @@ class Queue:
         max_attempts: int | None = None,
         id: str | None = None,
         connection: object | None = None,
+        unique: Unique | Literal[False] | None = None,
     ) -> str:
         """Store a job and return its id, once the store holds it (PUSH-3).
 
         `delay` is seconds or a timedelta, `at` an aware datetime instead; both are floors. `id` makes the
-        push safe to repeat: one that its queue still holds stores nothing new (PUSH-10). `connection` writes
-        inside the caller's own transaction (PUSH-8). Raises `InvalidQueueArgument`, `InvalidJob` or
+        push safe to repeat: one that its queue still holds stores nothing new (PUSH-10). `unique` replaces
+        what the job declares, False takes it away (UNIQUE-1). `connection` writes inside the caller's own
+        transaction (PUSH-8). Raises `InvalidQueueArgument`, `InvalidJob` or
         `UnserializableJob` with nothing sent, `ConnectionFailed` when nothing was, `OutcomeUnknown` when it
         may have been. Cancelling withdraws the job, or leaves it to be stored.
         """
         prepared = self._pusher.prepare(
-            job, queue=queue, delay=delay, at=at, max_attempts=max_attempts, id=id
+            job, queue=queue, delay=delay, at=at, max_attempts=max_attempts, id=id, unique=unique
         )
         if connection is not None:
             self._pusher.check_connection()
@@ -173,10 +199,13 @@ class Queue:
         at: datetime | None = None,
         max_attempts: int | None = None,
         connection: object | None = None,
+        together: bool = False,
     ) -> list[str]:
         """Store many jobs and return their ids in order; one unfit job refuses all, with nothing sent.
 
         Raises `PushManyError` with an outcome per position where the store took only some (PUSH-7).
+        `together` stores all or none where the store can (`capabilities.atomic_push`): at most `max_batch`
+        jobs, and what went wrong is raised itself.
         """
         prepared = [
             self._pusher.prepare(job, queue=queue, delay=delay, at=at, max_attempts=max_attempts)
@@ -184,7 +213,28 @@ class Queue:
         ]
         if connection is not None:
             self._pusher.check_connection()
-        return await self._pusher.push_many(prepared, connection)
+        return await self._pusher.push_many(prepared, connection, together=together)
+
+    async def push_copies(
+        self,
+        job: object,
+        queues: Sequence[str],
+        *,
+        delay: float | timedelta = 0,
+        at: datetime | None = None,
+        max_attempts: int | None = None,
+        connection: object | None = None,
+    ) -> list[str]:
+        """Store a copy of a job on each queue, each with an id of its own; return the ids in order (TOPIC-1).
+
+        All copies or none where the store can (`capabilities.atomic_push`) and with `connection`; elsewhere
+        `PublishManyError` has an outcome per queue. Raises else what `push` does.
+        """
+        names = check_queue_names(queues)
+        copies = self._pusher.prepare_copies(job, names, delay=delay, at=at, max_attempts=max_attempts)
+        if connection is not None:
+            self._pusher.check_connection()
+        return await self._pusher.push_copies(copies, connection)
 
     async def pop(self, *, timeout: float = 0, queues: Sequence[str] = (DEFAULT_QUEUE,)) -> Delivery | None:
         """Return the next delivery, or None after `timeout` seconds; 0 waits with no deadline (POP-1).
@@ -216,6 +266,8 @@ class Queue:
 
     async def ack(self, delivery: Delivery) -> None:
         """Remove a job that is done; raises `StaleDelivery` if its lease has passed on (FENCE-1)."""
+        if UNIQUE_KEY in delivery.envelope.metadata:
+            await self.claims.free(delivery, "done")
         await self._settler.ack(delivery)
 
     async def release(
@@ -234,6 +286,8 @@ class Queue:
         worker: str = "",
     ) -> None:
         """Set the job aside as a failed job, with the error that ended it if there was one (FAIL-1)."""
+        if UNIQUE_KEY in delivery.envelope.metadata:
+            await self.claims.free(delivery, "done")
         await self._settler.fail(delivery, _failed_record(delivery, reason, error, worker))
 
     async def extend(self, delivery: Delivery) -> None:
@@ -293,14 +347,6 @@ class Queue:
         if not isinstance(backend, Clearable):
             raise NotClearable(f"{self.capabilities.system} can't clear a queue without touching leased jobs")
         return backend
-
-
-def payload_opener(options: QueueOptions) -> Callable[[bytes], bytes]:
-    """Return what checks a payload's seal and takes it off, before any byte inside is parsed (SIGN-1)."""
-    keyring = options.keyring
-    if keyring is None:
-        return open_without_keys
-    return partial(keyring.open, accept_unsigned=options.accept_unsigned)
 
 
 def _check_lease(lease: float, capabilities: Capabilities) -> None:

@@ -27,8 +27,8 @@ class Route:
     """How one job type is handled by one worker.
 
     `await call(job, scope, in_thread)` resolves the handler's parameters on the event loop and runs it, a
-    plain `def` (`is_sync`) by `in_thread`. It neither settles nor closes the scope. `await direct(job)` is the
-    same where the handler is a coroutine function that needs nothing but its job. `around` is the worker's
+    plain `def` (`is_sync`) by `in_thread`. It neither settles nor closes the scope. `await direct(job)` does
+    the same for a coroutine function that needs nothing but its job. `around` is the worker's
     and the job's middleware in one, or None: `await around(delivery, call_next)` (MID-1). `restore(raw)`
     rebuilds the job from its JSON bytes; raises `JobReconstructionError`.
     """

@@ -18,6 +18,7 @@ import anyio
 from aqueue.contract.failure import error_text, error_type
 from aqueue.contract.retry import Backoff
 from aqueue.contract.settlement import ACK, GIVE_BACK, Ack, Decision, Fail, Release, decision_after
+from aqueue.contract.unique import UNIQUE_KEY
 from aqueue.errors import ConnectionFailed, JobSignal, Settlement, StaleDelivery
 from aqueue.events import (
     JobFailed,
@@ -34,6 +35,7 @@ from aqueue.handling import Handling, closing_deadline
 from aqueue.queue import Queue
 from aqueue.running import Cause, Run
 from aqueue.scope import RequestScope
+from aqueue.settler import trouble_with
 
 Persist: TypeAlias = Callable[[Run, ConnectionFailed], Awaitable[bool]]
 """Waits out a settlement's failure to connect; False gives up and lets the error reach the caller."""
@@ -59,17 +61,25 @@ class Runner:
         self._persist = persist
         self._telemetry = queue.telemetry
 
-    async def run(self, run: Run) -> Outcome:
+    async def run(self, run: Run) -> Outcome | None:
         """Handle and settle one delivery; raises only what the store raised while settling (WORK-8).
 
-        A cancellation from outside gives the job back uncounted and goes on its way.
+        A cancellation from outside gives the job back uncounted and goes on its way. None says that its ack,
+        the last thing to do for it, was handed over to `run.confirm`; a run whose answer wasn't simply yes is
+        run again, to go on with that.
         """
         delivery = run.delivery
+        if run.answer is not None:
+            return await self._settle(run, ACK, trouble_with(run.answer, Settlement.ACK, delivery.reserved))
         scope = self._handling.begin(delivery)
         span = self._handling.start_span(delivery)
         outcome = Outcome.LOST
         try:
-            run.error = await self._handling.attempt(run, scope)
+            run.error = error = await self._handling.attempt(run, scope)
+            if error is None and span is None and run.confirm and self._needs_only_its_ack(run, scope):
+                run.is_handed_over = True
+                self._queue.send_ack(delivery.reserved, partial(run.confirm, run))
+                return None
             if run.is_ending():
                 with anyio.CancelScope(shield=True, deadline=closing_deadline()):
                     outcome = await self._settle(run, self._decide(run))
@@ -84,6 +94,14 @@ class Runner:
             if scope.has_exits:
                 await self._dispose(run, scope)
         return outcome
+
+    def _needs_only_its_ack(self, run: Run, scope: RequestScope) -> bool:
+        return not (
+            run.was_cancelled
+            or scope.has_exits
+            or self._listeners.wants(JobSucceeded)
+            or UNIQUE_KEY in run.delivery.envelope.metadata
+        )
 
     def _decide(self, run: Run) -> Decision:
         if run.error is None:
@@ -108,21 +126,25 @@ class Runner:
             log_quietly(logging.ERROR, "the backoff of %r raised", delivery, with_traceback=True)
             return decide(backoff=Backoff.none())
 
-    async def _settle(self, run: Run, decision: Decision) -> Outcome:
+    async def _settle(self, run: Run, decision: Decision, trouble: Exception | None = None) -> Outcome:
         """Make the delivery's one transition, then tell of it, refused or not (WORK-7).
 
-        One that was certainly never sent may be tried again: that repeats nothing (WORK-8).
+        One that was certainly never sent may be tried again: that repeats nothing (WORK-8). `trouble` is what
+        a first try met.
         """
         if isinstance(decision, Fail):
             _log_final_failure(run, decision)
         while True:
             try:
+                if trouble is not None:
+                    raise trouble
                 await self._apply(run, decision)
             except StaleDelivery as stale:
                 return await self._report_lost(run, stale)
             except ConnectionFailed as error:
                 if not await self._persist(run, error):
                     raise
+                trouble = None
             else:
                 if decision is not ACK or self._listeners.wants(JobSucceeded):
                     await self._report(run, decision)

@@ -3,15 +3,17 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextvars import Context
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
 import anyio
+import msgspec
 
 from aqueue.delivery import Delivery
 from aqueue.jobs import JobType
+from aqueue.port import Answer
 
 T = TypeVar("T")
 
@@ -24,48 +26,50 @@ class Cause(Enum):
     STOP = "stop"
 
 
-class Run:
+class Run(msgspec.Struct, eq=False):
     """A delivery and where it stands. Its handler can be cancelled; its settlement can't.
 
     The handler runs in the slot's own `task`, so cancelling it means cancelling the task, and taking the
     request back once the handler has ended. Only `is_ending` tells whether the task itself is meant to end:
-    anybody may call `cancel()` on it, the handler too. `settling_since` is the duration at which the handler
-    had ended. `error` is what the attempt raised, and after a lost `ack` the refusal; the span tells it.
+    anybody may call `cancel()` on it, the handler too. `handled` is when the handler had ended, by
+    `time.perf_counter`; `was_cancelled` says that somebody asked for its end. `error` is what the attempt
+    raised, and after a lost `ack` the refusal; the span tells it.
+
+    `confirm` takes over a delivery that needs nothing more than its ack: it is told the run and the answer,
+    and `is_handed_over` says that it will be. An `answer` that isn't simply yes is for `Runner` to go on
+    with.
     """
 
-    __slots__ = (
-        "_timer",
-        "cause",
-        "declared",
-        "delivery",
-        "error",
-        "has_lost_lease",
-        "is_ending",
-        "job",
-        "settling_since",
-        "started",
-        "task",
-        "timeout",
-    )
+    delivery: Delivery
+    task: "asyncio.Task[Any]"
+    is_ending: Callable[[], bool]
+    context: Context = msgspec.field(default_factory=copy_context)
+    confirm: "Callable[[Run, Answer], None] | None" = None
+    started: float = msgspec.field(default_factory=time.perf_counter)
+    declared: JobType | None = None
+    job: object = None
+    error: BaseException | None = None
+    timeout: float | None = None
+    cause: Cause | None = None
+    handled: float | None = None
+    was_cancelled: bool = False
+    has_lost_lease: bool = False
+    is_handed_over: bool = False
+    answer: Answer | None = None
+    _timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, delivery: Delivery, task: "asyncio.Task[Any]", is_ending: Callable[[], bool]) -> None:
-        self.delivery = delivery
-        self.task = task
-        self.is_ending = is_ending
-        self.started = time.perf_counter()
-        self.declared: JobType | None = None
-        self.job: object = None
-        self.error: BaseException | None = None
-        self.timeout: float | None = None
-        self.cause: Cause | None = None
-        self.settling_since: float | None = None
-        self.has_lost_lease = False
-        self._timer: asyncio.TimerHandle | None = None
+    def __repr__(self) -> str:
+        return f"<Run of {self.delivery!r}>"
 
     @property
     def is_settling(self) -> bool:
         """Whether the handler has ended, so that nothing may cancel this delivery any more."""
-        return self.settling_since is not None
+        return self.handled is not None
+
+    @property
+    def settling_for(self) -> float:
+        """Seconds since the handler ended."""
+        return time.perf_counter() - self.handled if self.handled is not None else 0.0
 
     @property
     def duration(self) -> float:
@@ -89,10 +93,12 @@ class Run:
 
         Such a request must be taken back, delivered or not, before it hits the settlement.
         """
-        self.settling_since = time.perf_counter() - self.started
+        self.handled = time.perf_counter()
         if self._timer is not None:
             self._timer.cancel()
-        return self.cause is not None or self.task.cancelling() > 0
+        if self.cause is not None or self.task.cancelling():
+            self.was_cancelled = True
+        return self.was_cancelled
 
 
 async def forget_cancellation(task: "asyncio.Task[Any] | None") -> None:
@@ -112,35 +118,43 @@ class Stepping:
         self.delivery: Delivery | None = None
 
 
-class InContext(Awaitable[T], Generic[T]):
-    """Awaits a coroutine step by step inside another context, without the price of a task for each."""
+class InContext(msgspec.Struct, Generic[T], eq=False):
+    """Runs a coroutine step by step in the context of its delivery, without the price of a task for each.
 
-    __slots__ = ("_context", "_coroutine", "_delivery", "_stepping")
+    `if steps.step(): await steps` runs the first step at once, and waits for the others where there are any.
+    `result` is what the coroutine returned, once it has ended.
+    """
 
-    def __init__(
-        self, coroutine: Coroutine[Any, Any, T], context: Context, stepping: Stepping, delivery: Delivery
-    ) -> None:
-        self._coroutine = coroutine
-        self._context = context
-        self._stepping = stepping
-        self._delivery = delivery
+    _coroutine: Coroutine[Any, Any, T]
+    _run: Run
+    _stepping: Stepping
+    _waits_for: Any = None
+    result: T | None = None
 
-    def __await__(self) -> Generator[Any, Any, T]:
-        """Run each step in the context, and pass what it waits for on to the task."""
-        run, stepping, delivery = self._context.run, self._stepping, self._delivery
-        step: Any = self._coroutine.send
-        argument: Any = None
-        while True:
-            stepping.delivery = delivery
+    def step(self, thrown: BaseException | None = None) -> bool:
+        """Run one step, with an exception thrown in or not; say whether another follows."""
+        run, stepping = self._run, self._stepping
+        stepping.delivery = run.delivery
+        try:
+            if thrown is None:
+                self._waits_for = run.context.run(self._coroutine.send, None)
+            else:
+                self._waits_for = run.context.run(self._coroutine.throw, thrown)
+        except StopIteration as done:
+            self.result = done.value
+            return False
+        finally:
+            stepping.delivery = None
+        return True
+
+    def __await__(self) -> Generator[Any, Any, T | None]:
+        """Pass what each step waits for on to the task, and run the next."""
+        goes_on = True
+        while goes_on:
             try:
-                waits_for = run(step, argument)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            finally:
-                stepping.delivery = None
-            try:
-                yield waits_for
-                step, argument = self._coroutine.send, None
+                yield self._waits_for
             except BaseException as thrown:  # noqa: BLE001 - cancellation and all belong to the coroutine
-                step, argument = self._coroutine.throw, thrown
+                goes_on = self.step(thrown)
+            else:
+                goes_on = self.step()
+        return self.result

@@ -19,6 +19,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
+import msgspec
+
 from aqueue.delivery import Delivery
 from aqueue.dependencies import MISSING, Dependency, Lifetime, compile_dependency
 from aqueue.errors import UnresolvableParameter
@@ -118,35 +120,32 @@ class _Held:
         self.request = _Tier()
 
 
-class RequestScope:
+class RequestScope(msgspec.Struct, eq=False):
     """The values and resources of one delivery (SCOPE-1). Nothing is allocated in it until it is needed.
 
-    `initializers` are those that `initialize()` has still to run. `has_function_exits` and `has_exits` tell
-    whether closing would do anything; they are plain attributes because every delivery asks.
+    `has_function_exits` and `has_exits` tell whether closing would do anything; they are plain attributes
+    because every delivery asks.
     """
 
-    __slots__ = (
-        "_builtins",
-        "_held",
-        "_sources",
-        "delivery",
-        "has_exits",
-        "has_function_exits",
-        "initializers",
-    )
+    delivery: Delivery
+    _builtins: Builtins
+    _sources: "Sources"
+    has_function_exits: bool = False
+    has_exits: bool = False
+    _is_initialized: bool = False
+    _held: _Held | None = None
 
-    def __init__(self, delivery: Delivery, builtins: Builtins, sources: Sources) -> None:
-        self.delivery = delivery
-        self.initializers = sources.initializers
-        self.has_function_exits = False
-        self.has_exits = False
-        self._builtins = builtins
-        self._sources = sources
-        self._held: _Held | None = None
+    def __repr__(self) -> str:
+        return f"<RequestScope of {self.delivery!r}>"
+
+    @property
+    def initializers(self) -> "Sequence[Initializer]":
+        """Those that `initialize()` has still to run."""
+        return () if self._is_initialized else self._sources.initializers
 
     async def initialize(self) -> None:
         """Run the initializers in order, once. If one raises, the scope still has to be closed."""
-        pending, self.initializers = self.initializers, ()
+        pending, self._is_initialized = self.initializers, True
         for initializer in pending:
             answer = initializer(self)
             if inspect.isawaitable(answer):

@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from aqueue.coalesce import Coalescer
 from aqueue.delivery import Delivery
 from aqueue.errors import OutcomeUnknown, Settlement, StaleDelivery
-from aqueue.failed import Retention
+from aqueue.failed import Keeping, Retention
 from aqueue.port import (
+    AcksAtOnce,
     Answer,
     DeadLetters,
     FailedRecord,
@@ -24,6 +25,9 @@ from aqueue.store import Store
 from aqueue.telemetry import Telemetry
 
 Item = TypeVar("Item")
+
+SendAck: TypeAlias = Callable[[Reserved, Callable[[Answer], None]], None]
+"""Removes a job with nobody waiting and no span: the function is told the answer, perhaps at once."""
 
 logger = logging.getLogger("aqueue.queue")
 
@@ -40,20 +44,23 @@ class Settler:
         self._store = store
         self._failed = failed
         self._retention = retention
+        self._keeping = Keeping(store, failed)
         backend = store.backend
-        self._ack = _Lane[Reserved](store, "ack", backend.ack, _one)
-        self._release = _Lane[Releasing](store, "release", backend.release, _one)
-        self._extend = _Lane[Reserved](store, "extend", backend.extend, _one)
-        self._fail = _Lane[Failing](store, "fail", self._swap_for_records, _record_weight)
+        self._ack = _Lane[Reserved](store, "ack", backend.ack)
+        self.send_ack: SendAck = self._ack.send
+        if isinstance(backend, AcksAtOnce):
+            self.send_ack = partial(_send_now, store, backend.ack_now)
+        self._release = _Lane[Releasing](store, "release", backend.release)
+        self._extend = _Lane[Reserved](store, "extend", backend.extend)
+        beyond = failed if failed is not store else None
+        self._fail = _Lane[Failing](store, "fail", self._swap_for_records, _record_weight, beyond)
 
     async def ack(self, delivery: Delivery) -> None:
         """Remove the job."""
         if self._telemetry.active():
             await self._traced(self._ack, delivery.reserved, Settlement.ACK, delivery)
-            return
-        answer = await self._ack.settle(delivery.reserved)  # the one that nearly every job takes
-        if answer is not Verdict.SETTLED:
-            _check(answer, Settlement.ACK, delivery.reserved)
+        else:
+            _check(await self._ack.settle(delivery.reserved), Settlement.ACK, delivery.reserved)
 
     async def release(self, delivery: Delivery, delay: float, *, counted: bool) -> None:
         """Swap the delivery for a waiting job."""
@@ -108,7 +115,7 @@ class Settler:
                 self._log_what_goes(batch)
             answers = await self._store.backend.fail(batch)
         else:
-            answers = await self._keep_then_ack(batch)
+            answers = await self._keeping.swap(batch)
         self._retention.trim()
         return answers
 
@@ -125,42 +132,41 @@ class Settler:
                 record.reason,
             )
 
-    async def _keep_then_ack(self, batch: Sequence[Failing]) -> Sequence[Answer]:
-        """The record first: a crash between the two leaves a job to be failed again, never a lost one."""
-        keeper = self._failed.backend
-        assert isinstance(keeper, KeepsFailed)
-        await self._failed.call("keep", lambda: keeper.keep([failing.record for failing in batch]))
-        answers = await self._store.backend.ack([failing.reserved for failing in batch])
-        for failing, answer in zip(batch, answers, strict=True):
-            if answer is Verdict.STALE:
-                await self._failed.call("discard", partial(_take_back, keeper, failing.record))
-        return answers
-
 
 class _Lane(Generic[Item]):
-    """One verb's settlements: sent together where that saves round trips, directly where there are none."""
+    """One verb's settlements: sent together where that saves round trips, directly where there are none.
+
+    A verb that also reaches a store `beyond` this one keeps to the narrower bounds of the two, and each of
+    its calls to either has an upper time of its own.
+    """
 
     def __init__(
         self,
         store: Store,
         verb: str,
         send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
-        weigh: Callable[[Item], int],
+        weigh: Callable[[Item], int] | None = None,
+        beyond: Store | None = None,
     ) -> None:
         self._store = store
         self._verb = verb
         self._send = send
-        self._is_immediate = store.capabilities.immediate
+        self._is_timed = beyond is not None
+        bounds = [each.capabilities for each in (store, beyond) if each is not None]
+        self._is_immediate = all(each.immediate for each in bounds)
         self._coalescer = Coalescer[Item, Verdict](
             self._sent,
-            max_items=store.capabilities.max_batch,
-            max_weight=store.capabilities.max_batch_bytes,
+            max_items=min(each.max_batch for each in bounds),
+            max_weight=min(each.max_batch_bytes for each in bounds),
             weigh=weigh,
             withdraws=False,  # a job that is done stays done, even if its worker is cancelled just now
         )
 
     def settle(self, item: Item) -> Awaitable[Answer]:
         return self._settle_now(item) if self._is_immediate else self._coalescer.submit(item)
+
+    def send(self, item: Item, receive: Callable[[Answer], None]) -> None:
+        self._coalescer.send(item, receive)
 
     async def settle_many(self, items: Sequence[Item]) -> Sequence[Answer]:
         if self._is_immediate:
@@ -179,7 +185,10 @@ class _Lane(Generic[Item]):
 
     async def _sent(self, batch: Sequence[Item]) -> Sequence[Answer]:
         try:
-            answers = await self._store.raw_call(lambda: self._send(batch))
+            if self._is_timed:
+                answers = await self._send(batch)
+            else:
+                answers = await self._store.raw_call(lambda: self._send(batch))
         except Exception as error:  # noqa: BLE001 - one outage is answered to each that waits, as its own error
             answers = [error] * len(batch)
         return [
@@ -188,25 +197,34 @@ class _Lane(Generic[Item]):
         ]
 
 
-async def _take_back(keeper: KeepsFailed, record: FailedRecord) -> None:
-    """Somebody else holds the job, so it has not failed: remove the record this delivery has just written."""
-    kept = await keeper.failed_get(record.id)
-    if kept is not None and (kept.queue, kept.delivery) == (record.queue, record.delivery):
-        await keeper.failed_discard(kept)
+def _send_now(
+    store: Store, ack: Callable[[Reserved], Answer], reserved: Reserved, receive: Callable[[Answer], None]
+) -> None:
+    answer: Answer
+    try:
+        if not store.is_open:
+            store.check_open()
+        answer = ack(reserved)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        answer = error
+    receive(answer)
+
+
+def trouble_with(answer: Answer, operation: Settlement, reserved: Reserved) -> Exception | None:
+    """Return what an answer means where it is not simply yes."""
+    if answer is Verdict.SETTLED:
+        return None
+    if answer is Verdict.STALE:
+        return StaleDelivery(operation, job_id=reserved.id, queue=reserved.queue)
+    if isinstance(answer, Exception):
+        return answer
+    return OutcomeUnknown(f"the store did not say whether the {operation} was applied", job_id=reserved.id)
 
 
 def _check(answer: Answer, operation: Settlement, reserved: Reserved) -> None:
-    if answer is Verdict.SETTLED:
-        return
-    if answer is Verdict.STALE:
-        raise StaleDelivery(operation, job_id=reserved.id, queue=reserved.queue)
-    if isinstance(answer, Exception):
-        raise answer
-    raise OutcomeUnknown(f"the store did not say whether the {operation} was applied", job_id=reserved.id)
-
-
-def _one(_: object) -> int:
-    return 1
+    trouble = trouble_with(answer, operation, reserved)
+    if trouble is not None:
+        raise trouble
 
 
 def _record_weight(failing: Failing) -> int:

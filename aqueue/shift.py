@@ -69,7 +69,6 @@ class Shift:
             stepping,
             on_trouble=self._settlement_failed,
             is_ending=self._is_ending,
-            at_once=1 if queue.capabilities.immediate else plan.concurrency,
         )
         self._work_task: asyncio.Task[None] | None = None
         self._group_scope: anyio.CancelScope | None = None
@@ -111,7 +110,7 @@ class Shift:
             async with anyio.create_task_group() as group:
                 self._group_scope = group.cancel_scope
                 self._crew.start(group)
-                if self._plan.renew and self._queue.capabilities.lease is LeaseKind.TIMED:
+                if self._plan.renew and self._queue.capabilities.lease is not LeaseKind.NONE:
                     keeper = LeaseKeeper(self._queue, self._crew.running, self._plan.on_lease_lost)
                     group.start_soon(keeper.keep, name="aqueue leases")
                 group.start_soon(self._claim_until_stopped, name="aqueue claims")
@@ -153,7 +152,6 @@ class Shift:
 
     async def _wind_up(self) -> None:
         """Let what runs end within the grace, cancel the rest, and leave behind what won't be cancelled."""
-        self._crew.dismiss()
         with self._in_grace as grace:
             grace.deadline = anyio.current_time() + self._plan.grace
             await self._crew.wait_idle()

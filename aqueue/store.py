@@ -33,11 +33,11 @@ class Store:
         self._telemetry = telemetry
         self._call_timeout = call_timeout
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._is_open = False
+        self.is_open = False
 
     async def open(self) -> None:
         """Open the backend in a task of ours; a cancelled caller leaves nothing half open."""
-        self._is_open = True
+        self.is_open = True
         try:
             await self.run("open", self.backend.open)
         except BaseException:
@@ -54,12 +54,12 @@ class Store:
             async with asyncio.timeout(self._call_timeout):
                 while self._tasks:
                     await asyncio.wait(set(self._tasks))
-        self._is_open = False
+        self.is_open = False
         await self.backend.aclose()
 
     def check_open(self) -> None:
         """Raise `QueueClosed` before `open` and after `aclose`."""
-        if not self._is_open:
+        if not self.is_open:
             raise QueueClosed("the queue is not open: use `async with connect(...) as queue`, or open() it")
 
     async def call(self, verb: str, call: Callable[[], Awaitable[T]], *, longer: float = 0.0) -> T:

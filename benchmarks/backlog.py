@@ -1,6 +1,7 @@
 """What a pop costs with a million jobs waiting, among dead rows, and under an old snapshot (POP-8).
 
     python benchmarks/backlog.py sqlite
+    python benchmarks/backlog.py file --jobs 100000
     python benchmarks/backlog.py postgres postgresql://user@host/database --jobs 1000000 --json result.json
     python benchmarks/backlog.py mysql mysql://user:password@host/database
 
@@ -15,6 +16,7 @@ else the machine does concerns both. Nothing is asserted: the figures are for a 
 import argparse
 import asyncio
 import json
+import shutil
 import sqlite3
 import statistics
 import tempfile
@@ -181,6 +183,32 @@ class SQLite:
         return self._directory / f"{name}.db"
 
 
+class Files:
+    """A directory; no pop waits for the disk, so neither does the filling."""
+
+    holds_snapshots = False
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+
+    def url(self, name: str) -> str:
+        return f"file://{self._directory}/{name}?fsync=none"
+
+    async def fill(self, name: str, count: int) -> None:
+        backend: Any = open_backend(self.url(name), StoreOptions(lease=600, clock=time.time))
+        await backend.open()
+        for first in range(0, count, 500):
+            batch = range(first, min(first + 500, count))
+            await backend.push([Message(f"{number:032x}", QUEUE, PAYLOAD) for number in batch])
+        await backend.aclose()
+
+    async def hold_snapshot(self) -> Callable[[], Awaitable[None]]:
+        raise NotImplementedError
+
+    async def remove(self, name: str) -> None:
+        await asyncio.to_thread(shutil.rmtree, self._directory / name)
+
+
 @dataclass(frozen=True)
 class Figure:
     """Milliseconds of a pop of so many jobs: the small queue's and the large one's."""
@@ -280,7 +308,7 @@ def report(figures: Sequence[Figure], jobs: int) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    arguments.add_argument("store", choices=["mysql", "postgres", "sqlite"])
+    arguments.add_argument("store", choices=["file", "mysql", "postgres", "sqlite"])
     arguments.add_argument("url", nargs="?", default="postgresql://127.0.0.1/postgres")
     arguments.add_argument("--jobs", type=int, default=1_000_000)
     arguments.add_argument("--samples", type=int, default=200)
@@ -291,6 +319,7 @@ def main() -> None:
             "mysql": lambda: MySQL(given.url),
             "postgres": lambda: Postgres(given.url),
             "sqlite": lambda: SQLite(directory),
+            "file": lambda: Files(directory),
         }
         filler = fillers[given.store]()
         figures = asyncio.run(measure(filler, given.jobs, given.samples))

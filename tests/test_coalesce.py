@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from aqueue.coalesce import Coalescer
+from aqueue.errors import OutcomeUnknown
 from aqueue.testing import eventually
 
 
@@ -218,3 +219,47 @@ def test_a_loop_that_ends_leaves_nobody_hanging() -> None:
         await eventually(lambda: bool(line.batches))
 
     asyncio.run(abandon())
+
+
+@pytest.mark.rule("PUSH-6")
+async def test_a_receiver_is_told_in_its_turn_like_any_future() -> None:
+    line = Line()
+    line.answer = lambda item: ValueError(item) if item == "bad" else len(item)
+    gather = coalescer(line)
+    told: list[int | Exception] = []
+
+    gather.send("one", told.append)
+    future = gather.submit("four")
+    gather.send("bad", told.append)
+    await gather.drain()
+
+    assert line.batches == [["one", "four", "bad"]]
+    assert future.result() == 4
+    assert [repr(result) for result in told] == ["3", "ValueError('bad')"]
+
+
+@pytest.mark.rule("PUSH-6")
+async def test_without_weights_a_batch_is_bounded_in_items_alone() -> None:
+    line = Line()
+    gather = Coalescer[str, int](line.send, max_items=3, withdraws=False)
+    told: list[int | Exception] = []
+
+    for _ in range(7):
+        gather.send("x" * 10_000, told.append)
+    await gather.drain()
+
+    assert [len(batch) for batch in line.batches] == [3, 3, 1]
+    assert told == [10_000] * 7
+
+
+def test_a_loop_that_ends_tells_receivers_that_nothing_is_known() -> None:
+    told: list[int | Exception] = []
+
+    async def abandon() -> None:
+        line = Line(is_open=False)
+        coalescer(line).send("x", told.append)
+        await eventually(lambda: bool(line.batches))
+
+    asyncio.run(abandon())
+
+    assert [type(result) for result in told] == [OutcomeUnknown]

@@ -244,6 +244,18 @@ async def test_a_job_too_large_for_the_store_refuses_all_with_nothing_sent(clock
     assert wrapper.calls["push"] == 0
 
 
+@pytest.mark.rule("PUSH-7", "FAIL-1")
+async def test_a_job_too_large_for_the_failed_store_is_refused_when_it_is_pushed(clock: ManualClock) -> None:
+    """It could never be set aside, so it would come back for ever."""
+    wrapper, failed = (Wrapper(MemoryBackend(Shelf(), lease=60, clock=clock)) for _ in range(2))
+    failed.capabilities = replace(failed.capabilities, system="small", max_message_bytes=1_000)
+    async with Queue(wrapper, failed=failed) as queue:
+        with pytest.raises(UnserializableJob, match=r"takes \d+ bytes; small stores at most 1000"):
+            await queue.push(Note("x" * 1_000))
+
+    assert wrapper.calls["push"] == 0
+
+
 @pytest.mark.rule("CALL-1")
 @pytest.mark.parametrize("verb", ["push", "stats", "ack", "pop", "clear"])
 async def test_a_store_that_never_answers_costs_the_call_timeout(

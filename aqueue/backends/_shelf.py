@@ -2,30 +2,31 @@
 
 import asyncio
 import heapq
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator
 from itertools import count, islice
 
 import msgspec
 
-from aqueue.port import FailedRecord, Message, Position
+from aqueue.backends._shelf_notes import NoteShelf
+from aqueue.port import FailedRecord, Position
 
 
-class Job:
+class Job(msgspec.Struct, eq=False):
     """One stored job. `token` is the receipt of the hand-out that holds it, 0 while it waits."""
 
-    __slots__ = ("attempts", "id", "lease_until", "lost", "payload", "queue", "ready_at", "token")
+    id: str
+    queue: str
+    payload: bytes
+    ready_at: float
+    attempts: int = 0
+    lost: int = 0
+    token: int = 0
+    lease_until: float = 0.0
 
-    def __init__(self, message: Message, ready_at: float) -> None:
-        self.id = message.id
-        self.queue = message.queue
-        self.payload = message.payload
-        self.ready_at = ready_at
-        self.attempts = 0
-        self.lost = 0
-        self.token = 0
-        self.lease_until = 0.0
+    def __repr__(self) -> str:
+        return f"<Job {self.id} on {self.queue!r}>"
 
 
 class Lane:
@@ -53,6 +54,9 @@ class Lane:
 
     def take_up(self, now: float) -> None:
         """Make due jobs ready, and take back the jobs whose lease ran out (LEASE-2, DELAY-1)."""
+        if len(self.expiries) > 64 + 4 * len(self.leased):
+            self.expiries = [(held.lease_until, token) for token, held in self.leased.items()]
+            heapq.heapify(self.expiries)
         while self.delayed and self.delayed[0][0] <= now:
             self.ready.append(heapq.heappop(self.delayed)[2])
         while self.expiries and self.expiries[0][0] <= now:
@@ -70,25 +74,23 @@ class Lane:
             job.ready_at = job.lease_until
             self.ready.append(job)
 
-    def reserve(self, until: float) -> Job:
-        """Hand out the first ready job under a receipt never used before."""
-        job = self.ready.popleft()
-        token = job.token = next(self._numbers)
-        job.lease_until = until
-        self.leased[token] = job
-        heapq.heappush(self.expiries, (until, token))
-        return job
+    def reserve(self, until: float, limit: int = 1) -> list[Job]:
+        """Hand out the first ready jobs, each under a receipt never used before."""
+        ready, leased, expiries = self.ready, self.leased, self.expiries
+        jobs = [ready.popleft() for _ in range(min(limit, len(ready)))]
+        for job, token in zip(jobs, self._numbers, strict=False):
+            job.token = token
+            job.lease_until = until
+            leased[token] = job
+            heapq.heappush(expiries, (until, token))
+        return jobs
 
     def let_go(self, receipt: object) -> Job | None:
         """End the hand-out with this receipt; None if it ended before."""
         job = self.leased.pop(receipt, None) if isinstance(receipt, int) else None
-        if job is None:
-            return None
-        del self.held[job.id]
-        job.token = 0
-        if len(self.expiries) > 64 + 4 * len(self.leased):
-            self.expiries = [(held.lease_until, token) for token, held in self.leased.items()]
-            heapq.heapify(self.expiries)
+        if job is not None:
+            del self.held[job.id]
+            job.token = 0
         return job
 
     def clear(self) -> int:
@@ -147,15 +149,20 @@ class FailedShelf:
             return False
         del self._records[position]
         del self._places[record.queue, record.id]
-        self._order.remove(position)
+        del self._order[bisect_left(self._order, position)]
         return True
 
-    def oldest(self, limit: int, *, before: float | None, beyond: int | None) -> list[FailedRecord]:
+    def oldest(
+        self, limit: int, *, queue: str | None, before: float | None, beyond: int | None
+    ) -> list[FailedRecord]:
         """Return up to `limit` of the oldest records that are past a time or beyond a count."""
-        surplus = max(0, len(self._order) - beyond) if beyond is not None else 0
+        order = self._order
+        if queue is not None:
+            order = [place for place in order if self._records[place].queue == queue]
+        surplus = max(0, len(order) - beyond) if beyond is not None else 0
         if before is not None:
-            surplus = max(surplus, bisect_right(self._order, Position(before, "~")))
-        return [self._records[position] for position in self._order[: min(surplus, limit)]]
+            surplus = max(surplus, bisect_right(order, Position(before, "~")))
+        return [self._records[place] for place in order[: min(surplus, limit)]]
 
 
 class Shelf:
@@ -164,6 +171,7 @@ class Shelf:
     def __init__(self) -> None:
         self.lanes: dict[str, Lane] = {}
         self.failed = FailedShelf()
+        self.notes = NoteShelf()
         self.waiting: dict[asyncio.Future[None], frozenset[str]] = {}
         self._numbers = count(1)
 
@@ -175,7 +183,9 @@ class Shelf:
         return lane
 
     def announce(self, queue: str) -> None:
-        """Wake everyone who waits for this queue, the longest waiting first."""
-        for future, queues in self.waiting.items():
-            if queue in queues and not future.done():
-                future.set_result(None)
+        """Wake everyone who waits for this queue, the longest waiting first; they wait no more."""
+        for future, queues in tuple(self.waiting.items()):
+            if queue in queues:
+                del self.waiting[future]
+                if not future.done():
+                    future.set_result(None)

@@ -10,13 +10,18 @@ from itertools import islice
 from types import MappingProxyType
 
 from aqueue.backends._shelf import Job, Shelf
+from aqueue.backends._shelf_browsing import Browsing
 from aqueue.port import (
     Answer,
     Capabilities,
     FailedRecord,
     Failing,
     Faults,
+    Held,
     Message,
+    Note,
+    NoteKey,
+    Noting,
     Position,
     QueueStats,
     Releasing,
@@ -32,13 +37,16 @@ _shared: dict[str, Shelf] = {}
 class MemoryBackend:
     """The port over plain Python containers."""
 
-    capabilities = Capabilities(system="memory", shortest_lease=0.001, immediate=True, max_batch=10_000)
+    capabilities = Capabilities(
+        system="memory", shortest_lease=0.001, immediate=True, max_batch=10_000, atomic_push=True
+    )
     faults: Faults = MappingProxyType({})
 
     def __init__(self, shelf: Shelf, *, lease: float, clock: Callable[[], float]) -> None:
         self._shelf = shelf
         self._lease = lease
         self._clock = clock
+        self._browsing = Browsing(shelf)
 
     async def open(self) -> None:
         """Nothing to connect to."""
@@ -52,12 +60,14 @@ class MemoryBackend:
     async def push(self, batch: Sequence[Message]) -> Sequence[None]:
         """Store each message unless its queue still holds its id (PUSH-10)."""
         now = self._clock()
+        shelf = self._shelf
         for message in batch:
-            lane = self._shelf.lane(message.queue)
-            if message.id not in lane.held:
-                lane.admit(Job(message, now + message.delay), message.delay)
-                if self._shelf.waiting:
-                    self._shelf.announce(message.queue)
+            id, queue, delay = message.id, message.queue, message.delay
+            lane = shelf.lanes.get(queue) or shelf.lane(queue)
+            if id not in lane.held:
+                lane.admit(Job(id, queue, message.payload, now + delay), delay)
+                if shelf.waiting:
+                    shelf.announce(queue)
         return [None] * len(batch)
 
     async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
@@ -66,11 +76,20 @@ class MemoryBackend:
         taken: list[Reserved] = []
         for queue in queues:
             lane = self._shelf.lanes.get(queue)
-            if lane is None:
-                continue
-            lane.take_up(now)
-            while lane.ready and len(taken) < limit:
-                taken.append(_reserved(lane.reserve(now + self._lease), now))
+            if lane is not None:
+                lane.take_up(now)
+                taken += [
+                    Reserved(
+                        job.id,
+                        job.queue,
+                        job.payload,
+                        job.token,
+                        job.attempts + 1,
+                        job.lost,
+                        now - job.ready_at if now > job.ready_at else 0.0,
+                    )
+                    for job in lane.reserve(now + self._lease, limit - len(taken))
+                ]
         return taken
 
     async def wait(self, queues: Sequence[str], seconds: float) -> None:
@@ -87,16 +106,16 @@ class MemoryBackend:
             await arrival
         finally:
             timer.cancel()
-            del self._shelf.waiting[arrival]
+            self._shelf.waiting.pop(arrival, None)
 
     async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
         """Remove each job that this very delivery still holds."""
-        answers: list[Answer] = []
-        for item in batch:
-            lane = self._shelf.lanes.get(item.queue)
-            stale = lane is None or lane.let_go(item.receipt) is None
-            answers.append(Verdict.STALE if stale else Verdict.SETTLED)
-        return answers
+        return [self.ack_now(item) for item in batch]
+
+    def ack_now(self, item: Reserved) -> Answer:
+        """Remove the job that this very delivery still holds."""
+        lane = self._shelf.lanes.get(item.queue)
+        return Verdict.STALE if lane is None or lane.let_go(item.receipt) is None else Verdict.SETTLED
 
     async def release(self, batch: Sequence[Releasing]) -> Sequence[Answer]:
         """Put each job back; uncounted give-backs without delay return to the head, in the batch's order."""
@@ -147,6 +166,16 @@ class MemoryBackend:
         """Discard what nobody holds (CLEAR-1)."""
         return self._shelf.lane(queue).clear()
 
+    async def browse(
+        self, queue: str, *, after: str | None, limit: int, head: int | None = None
+    ) -> Sequence[Held]:
+        """List waiting and leased jobs by id."""
+        return self._browsing.page(queue, after=after, limit=limit, head=head, now=self._clock())
+
+    async def queues(self) -> Sequence[str]:
+        """Name the queues that hold something."""
+        return self._browsing.queues()
+
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
         """Store each record once."""
         for record in batch:
@@ -177,14 +206,33 @@ class MemoryBackend:
         """Remove the record."""
         return self._shelf.failed.forget(record)
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         """Remove the oldest records past the age or beyond the count."""
         before = self._clock() - older_than if older_than is not None else None
-        surplus = self._shelf.failed.oldest(limit, before=before, beyond=keep)
+        surplus = self._shelf.failed.oldest(limit, queue=queue, before=before, beyond=keep)
         return sum(self._shelf.failed.forget(record) for record in surplus)
 
+    async def read_notes(self, keys: Sequence[NoteKey]) -> Sequence[Note]:
+        """Return what each note says."""
+        now = self._clock()
+        return [self._shelf.notes.read(at, now) for at in keys]
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        """Write each note that still is what its writer read, and push its messages."""
+        now = self._clock()
+        answers: list[Answer] = []
+        for noting in batch:
+            is_written = self._shelf.notes.write(noting, now)
+            if is_written and noting.messages:
+                await self.push(noting.messages)
+            answers.append(Verdict.SETTLED if is_written else Verdict.STALE)
+        return answers
+
     def _let_go(self, item: Reserved) -> Job | None:
-        return self._shelf.lane(item.queue).let_go(item.receipt)
+        lane = self._shelf.lanes.get(item.queue)
+        return None if lane is None else lane.let_go(item.receipt)
 
     def _put_back(self, item: Releasing) -> Answer:
         job = self._let_go(item.reserved)
@@ -206,11 +254,6 @@ def from_url(url: StoreURL, options: StoreOptions) -> MemoryBackend:
     name = ",".join(host for host, _ in url.hosts) + url.path
     shelf = _shared.setdefault(name, Shelf()) if name else Shelf()
     return MemoryBackend(shelf, lease=options.lease, clock=options.clock)
-
-
-def _reserved(job: Job, now: float) -> Reserved:
-    waited = max(0.0, now - job.ready_at)
-    return Reserved(job.id, job.queue, job.payload, job.token, job.attempts + 1, job.lost, waited)
 
 
 def _wake(arrival: "asyncio.Future[None]") -> None:

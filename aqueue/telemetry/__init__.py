@@ -29,13 +29,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from opentelemetry.context import get_current
 from opentelemetry.trace import Span, TracerProvider
 from opentelemetry.trace.propagation import get_current_span
 
 from aqueue.telemetry import conventions as names
 from aqueue.telemetry.consuming import Delivered, ProcessSpan, SettleSpan, record_receive
-from aqueue.telemetry.current import Suppression
+from aqueue.telemetry.current import Suppression, context_reader
 from aqueue.telemetry.metrics import Instruments
 from aqueue.telemetry.producing import Pushed, PushManySpan, PushSpan
 from aqueue.telemetry.propagation import BAGGAGE, TRACEPARENT, outgoing
@@ -61,6 +60,7 @@ __all__ = [
 TraceMode: TypeAlias = Literal["link", "parent"]
 
 _NOT_ASKED = object()
+current_context = context_reader()
 _LOUD = nullcontext()
 
 
@@ -107,7 +107,7 @@ class Telemetry:
 
     def metadata(self) -> dict[str, str]:
         """Return the current trace context and baggage for an envelope; needs no SDK, only a context."""
-        if not get_current():
+        if not current_context():
             return {}
         return self._guard(outgoing) or {}
 

@@ -85,7 +85,7 @@ class Limit(Contender):
 
     def _push(self, jobs: int) -> bytes:
         keys = self._keys
-        arguments: list[Argument] = [keys.channel]
+        arguments: list[Argument] = [keys.channel, jobs]
         for _ in range(jobs):
             arguments += (next(self._ids), 0, self._payload)
         return _evalsha(_PUSH, (keys.pending, keys.delayed, keys.jobs), arguments)
