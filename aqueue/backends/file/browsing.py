@@ -15,6 +15,7 @@ from aqueue.backends.file.disk import links_of
 from aqueue.backends.file.names import MICRO
 from aqueue.port import Held, Standing
 
+_REMEMBERED = 8
 _FRESH = 1.0
 _REST = 20
 """A listing serves for a second, and where it took long for so many times as long."""
@@ -37,6 +38,8 @@ class Browsing:
         """Return up to `limit` jobs after an id."""
         listing = self._listings.get(queue)
         if listing is None or after is None or time.monotonic() > listing.until:
+            if len(self._listings) >= _REMEMBERED:
+                self._listings.clear()
             listing = self._listings[queue] = self._listed(queue)
         page: list[Held] = []
         at = bisect_right(listing.ids, after) if after is not None else 0
