@@ -15,17 +15,26 @@ _OURS = ("--editable", f"{ROOT}[redis]", "redis==8.1.0", *_COMMON)
 
 REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "aqueue": _OURS,
+    "aqueue-rabbitmq": ("--editable", f"{ROOT}[rabbitmq]", "aio-pika==10.2.1", "uvloop==0.23.0"),
     "arq": ("arq==0.28.0", "redis==5.3.1", *_COMMON),
     # typing-extensions: saq 0.26.4 imports it and does not ask for it
     "saq": ("saq==0.26.4", "redis==7.4.1", "orjson==3.13.0", "typing-extensions==4.16.0", *_COMMON),
     "taskiq": ("taskiq==0.13.0", "taskiq-redis==1.2.4", "redis==8.1.0", "orjson==3.13.0", *_COMMON),
+    "taskiq-rabbitmq": (
+        "taskiq==0.13.0",
+        "taskiq-aio-pika==0.6.1",
+        "aio-pika==10.2.1",
+        "orjson==3.13.0",
+        "uvloop==0.23.0",
+    ),
+    "faststream": ("faststream[rabbit]==0.7.8", "aio-pika==10.2.1", "orjson==3.13.0", "uvloop==0.23.0"),
 }
 
 
 def interpreter(name: str) -> Path:
     """Return the Python of an environment that holds what `REQUIREMENTS` asks for, made if need be."""
     wanted = [sys.version, *REQUIREMENTS[name]]
-    if name == "aqueue":
+    if name.startswith("aqueue"):
         wanted.append((ROOT / "pyproject.toml").read_text())
     digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
     place = CACHE / name
