@@ -125,4 +125,4 @@ def test_requiring_a_store_nobody_knows_is_a_mistake() -> None:
     )
 
     assert run.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "unknown stores: reddis; known: memory" in run.stderr + run.stdout
+    assert "unknown stores: reddis; known: file, memory" in run.stderr + run.stdout

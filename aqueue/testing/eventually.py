@@ -1,6 +1,5 @@
 """Waiting for what comes true in its own time, instead of sleeping and hoping."""
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
@@ -15,6 +14,8 @@ async def eventually(
     It holds when it returns True, or None without an `AssertionError`; anything else is a mistake in the
     test. The check may be async. Any other exception propagates at once.
     """
+    import asyncio  # late: a test runner's plugin that never waits need not load it
+
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     while True:

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import uuid4
 
@@ -12,7 +12,7 @@ from aqueue.connection import open_backend
 from aqueue.contract.signing import Keyring
 from aqueue.delivery import Delivery
 from aqueue.errors import AqueueError, Settlement, StaleDelivery
-from aqueue.port import Backend, Capabilities, KeepsFailed, LeaseKind, StoreOptions
+from aqueue.port import Backend, Capabilities, KeepsFailed, KeepsNotes, LeaseKind, StoreOptions
 from aqueue.queue import Queue, QueueOptions
 from aqueue.testing.clock import ManualClock
 from aqueue.testing.contract.raising import raises
@@ -31,7 +31,8 @@ class Harness:
 
     `url` must lead to a namespace nobody else uses. `lease` is the seconds a delivery is held; with a
     `clock` (for stores that take one) a long lease costs nothing, without one the checks wait it out.
-    `patience` is how many seconds a store may take until something that must come has come.
+    `patience` is how many seconds a store may take until something that must come has come. `unopened` is a
+    backend on the same place to ask what it can do.
     """
 
     def __init__(
@@ -51,23 +52,26 @@ class Harness:
         self._opened: list[_Closing] = []
         self._is_migrated = False
         self._keeper = f"memory://{uuid4().hex}"
-        probe = self._made(self.lease)
-        self.capabilities: Capabilities = probe.capabilities
-        self.keeps_failed = isinstance(probe, KeepsFailed)
+        self.unopened = self._made(self.lease)
+        self.capabilities: Capabilities = self.unopened.capabilities
+        self.keeps_failed = isinstance(self.unopened, KeepsFailed)
+        self.keeps_notes = isinstance(self.unopened, KeepsNotes)
 
     async def queue(
         self,
         *,
         lease: float | None = None,
         keyring: Keyring | None = None,
-        accept_unsigned: bool = False,
+        accept_unsigned: bool | datetime = False,
         failed: str | Backend | None = None,
         keep_failed: timedelta | int | None = None,
         backend: Backend | None = None,
+        own_failed: bool = False,
     ) -> Queue:
         """Return an open queue on this place, on a connection of its own; `aclose` closes it.
 
-        `failed` is another store for its failed jobs; a store that keeps none itself is given one.
+        `failed` is another store for its failed jobs; a store that keeps none itself is given one, unless
+        `own_failed` asks for what the store does about them by itself.
         """
         options = QueueOptions(
             lease=lease if lease is not None else self.lease,
@@ -76,7 +80,8 @@ class Harness:
             keep_failed=keep_failed,
             clock=self._clock(),
         )
-        queue = Queue(backend or self._made(options.lease), options, failed=self._failed_keeper(failed))
+        keeper = None if own_failed else self._failed_keeper(failed)
+        queue = Queue(backend or self._made(options.lease), options, failed=keeper)
         self._opened.append(queue)
         await queue.open()
         if not self._is_migrated:
@@ -109,7 +114,7 @@ class Harness:
         else:
             await asyncio.sleep(seconds)
 
-    async def lose(self, holder: Queue) -> None:
+    async def lose(self, holder: Queue | Backend) -> None:
         """Let everything `holder` holds be lost, as if its process had died, and its lease be over."""
         if self.capabilities.lease is LeaseKind.CHANNEL:
             await holder.aclose()
@@ -139,10 +144,35 @@ class Harness:
         found = await queue.pop_now(1, queues=names or (DEFAULT,))
         assert not found, f"{found[0]!r} was handed out, though nothing is due"
 
+    def expect_attempt(self, delivery: Delivery, number: int, *, given_back: int | None = 0) -> None:
+        """Hold a delivery to being this attempt, and none of its leases lost.
+
+        Give-backs before it, None for any number of them, count where a store counts hand-outs (ATT-1).
+        """
+        counts = self.capabilities.counts_give_backs
+        least = number + (given_back or 0 if counts else 0)
+        is_right = delivery.attempt >= least if counts and given_back is None else delivery.attempt == least
+        assert is_right, f"attempt {delivery.attempt}, not {least}"
+        assert delivery.lost == 0, f"{delivery.lost} lost leases, where none was"
+
     async def expect_counts(
-        self, queue: Queue, name: str = DEFAULT, *, ready: int = 0, delayed: int = 0, leased: int = 0
+        self,
+        queue: Queue,
+        name: str = DEFAULT,
+        *,
+        ready: int = 0,
+        delayed: int = 0,
+        leased: int = 0,
+        paused: int = 0,
     ) -> None:
-        """Hold `size` and `stats` to these numbers, or where they are estimates to coming there in time."""
+        """Hold `size` and `stats` to these numbers, or where they are estimates to coming there in time.
+
+        `paused` are jobs released with a delay: delayed ones, or leased ones where they stay in flight.
+        """
+        if self.capabilities.pauses_in_flight:
+            leased += paused
+        else:
+            delayed += paused
 
         async def agree() -> None:
             stats = await queue.stats(name)

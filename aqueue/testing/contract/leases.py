@@ -57,7 +57,7 @@ async def each_queue_name_keeps_its_own_leases(harness: Harness) -> None:
 @rule("LEASE-2")
 async def many_lost_leases_all_come_back(harness: Harness) -> None:
     """However many a worker held and however the store moves them, the next pops find each of them once."""
-    dead, other = await harness.queue(), await harness.queue()
+    dead, other = await harness.queue(), await harness.queue(lease=harness.lease * 20)
     count = 250
     ids = await dead.push_many(Note("x") for _ in range(count))
     await harness.take_many(dead, count)
@@ -149,7 +149,7 @@ async def many_leases_are_renewed_in_one_call(harness: Harness) -> None:
         assert list(answers) == [settled, stale, settled, stale, settled]
     assert len(answers) == 5
     await harness.expect_nothing(other)
-    await harness.expect_counts(queue, delayed=1, leased=3)
+    await harness.expect_counts(queue, paused=1, leased=3)
     assert await queue.extend_many([]) == []
 
 

@@ -11,12 +11,13 @@ from aqueue.errors import (
     UnknownEnvelopeVersion,
     UnserializableJob,
 )
-from aqueue.port import Message
+from aqueue.port import Message, Reserved
 from aqueue.queue import Queue
 from aqueue.testing.contract.harness import Harness
 from aqueue.testing.contract.raising import raises
 from aqueue.testing.contract.rules import rule
 from aqueue.testing.contract.samples import NOW, Measure, Note, Renamed, envelope, job_id, store_raw
+from aqueue.testing.eventually import eventually
 
 _BAD_NAMES: tuple[Any, ...] = (
     "", " ", "a b", "a.b", "a/b", "a:b", "a{b}", "a\n", "\n", "é", "a\x00", "a" * 81, "*", "%", 7, None, b"a",
@@ -224,8 +225,15 @@ async def a_newer_envelope_is_refused_and_given_back(harness: Harness) -> None:
 
     await harness.expect_counts(queue, ready=1)
     assert await queue.failed.count() == 0
-    reserved = await backend.pop(["default"], 1)
-    assert [(item.payload, item.attempt, item.lost) for item in reserved] == [(newer, 1, 0)]
+    reserved: list[Reserved] = []
+
+    async def comes_back() -> bool:
+        reserved.extend(await backend.pop(["default"], 1))
+        return bool(reserved)
+
+    await eventually(comes_back, harness.patience)
+    attempt = 4 if harness.capabilities.counts_give_backs else 1
+    assert [(item.payload, item.attempt, item.lost) for item in reserved] == [(newer, attempt, 0)]
 
 
 @rule("WIRE-1")
@@ -245,7 +253,8 @@ async def a_newer_envelope_takes_no_good_job_with_it(harness: Harness) -> None:
         return
 
     delivery = await harness.take(queue, "good")
-    assert (delivery.id, delivery.attempt) == (job_id(7), 1)
+    assert delivery.id == job_id(7)
+    harness.expect_attempt(delivery, 1, given_back=1)
 
 
 @rule("WIRE-1")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from aqueue.contract.envelope import encode_envelope
+from aqueue.contract.unique import Unique
 from aqueue.jobs import job
 from aqueue.port import Backend, Message
 
@@ -31,6 +32,13 @@ class Capped:
 @job(name="contract.renamed", aliases=["contract.once-called"])
 class Renamed:
     """A job whose older name stays readable."""
+
+    text: str
+
+
+@job(name="contract.once", unique=Unique())
+class Once:
+    """A job of which there is one of each text."""
 
     text: str
 

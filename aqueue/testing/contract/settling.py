@@ -219,11 +219,11 @@ async def a_release_may_ask_for_a_pause(harness: Harness) -> None:
     await queue.release(second, delay=pause)
 
     if harness.clock is not None:
-        await harness.expect_counts(queue, delayed=2)
+        await harness.expect_counts(queue, paused=2)
         await harness.expect_nothing(queue)
     await harness.pass_time(pause * 1.2)
     assert (await harness.take(queue)).id == second.id
-    await harness.expect_counts(queue, delayed=1, leased=1)
+    await harness.expect_counts(queue, paused=1, leased=1)
     assert set(ids) == {first.id, second.id}
 
 
@@ -252,6 +252,8 @@ async def attempts_count_failures_and_lost_leases_alone(harness: Harness) -> Non
 
     async def take(where: Queue, adds: int) -> Delivery:
         delivery = await harness.take(where)
+        if harness.capabilities.counts_give_backs and len(expected) > 1:
+            adds = 1  # there each hand-out after the first does
         expected.append(expected[-1] + adds)
         assert delivery.attempt == expected[-1], f"attempt {delivery.attempt}, not {expected[-1]}"
         return delivery
@@ -278,7 +280,7 @@ async def a_delayed_give_back_counts_nothing(harness: Harness) -> None:
     await queue.release(await harness.take(queue), delay=pause, counted=False)
     await harness.pass_time(pause * 1.2)
 
-    assert (await harness.take(queue)).attempt == 2
+    harness.expect_attempt(await harness.take(queue), 2, given_back=1)
 
 
 @rule("DELAY-1")
@@ -304,7 +306,7 @@ async def a_delayed_job_is_never_early_and_soon_there(harness: Harness) -> None:
 async def delayed_jobs_come_in_the_order_they_are_due(harness: Harness) -> None:
     """Whatever the order of their pushes, nothing waits behind a longer delay."""
     queue = await harness.queue()
-    unit = harness.lease / 4
+    unit = max(harness.lease / 4, harness.capabilities.delay_step)
     late = await queue.push(Note("late"), delay=3 * unit)
     early = await queue.push(Note("early"), delay=unit)
     now = await queue.push(Note("now"))
