@@ -6,7 +6,7 @@ Sorting is for the first page alone; those that follow are cut from what it foun
 from bisect import bisect_right
 
 from aqueue.backends._shelf import Job, Shelf
-from aqueue.port import Held, Standing
+from aqueue.port import Found, Held, Standing
 
 
 class Browsing:
@@ -32,6 +32,21 @@ class Browsing:
         if not page:
             del self._listings[queue]
         return page
+
+    def find(self, queue: str, id: str, now: float) -> Found | None:
+        """Return where the job stands; takes time with the number of those ahead of it."""
+        lane = self._shelf.lanes.get(queue)
+        job = lane.held.get(id) if lane is not None else None
+        if lane is None or job is None:
+            return None
+        if job.token:
+            return Found(held_for=job.lease_until - now, attempts=job.attempts, lost=job.lost)
+        try:
+            ahead = lane.ready.index(job)
+        except ValueError:
+            return Found(due_in=job.ready_at - now, attempts=job.attempts, lost=job.lost)
+        waited = max(0.0, now - job.ready_at)
+        return Found(waited=waited, ahead=ahead, attempts=job.attempts, lost=job.lost)
 
     def queues(self) -> list[str]:
         """Return the queues that hold jobs, or failed ones."""

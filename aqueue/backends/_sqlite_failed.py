@@ -68,15 +68,22 @@ def discard(connection: sqlite3.Connection, record: FailedRecord) -> bool:
     return connection.execute(sql.FAILED_FORGET, values).rowcount == 1
 
 
-def purge(connection: sqlite3.Connection, *, before: float | None, keep: int | None, limit: int) -> int:
+def purge(
+    connection: sqlite3.Connection, queue: str | None, *, before: float | None, keep: int | None, limit: int
+) -> int:
     """Delete up to `limit` of the oldest records, those from before a time or beyond a count."""
+    of_queue = queue is not None
     surplus = 0
     if before is not None:
-        surplus = connection.execute(sql.FAILED_PAST, (before, limit)).fetchone()[0]
+        values = {"queue": queue, "before": before, "limit": limit}
+        surplus = connection.execute(sql.failed_past(queue=of_queue), values).fetchone()[0]
     if keep is not None:
-        seen = connection.execute(sql.FAILED_BEYOND, (keep + limit,)).fetchone()[0]
+        values = {"queue": queue, "limit": keep + limit}
+        seen = connection.execute(sql.failed_seen(queue=of_queue), values).fetchone()[0]
         surplus = max(surplus, seen - keep)
-    return connection.execute(sql.FAILED_PURGE, (surplus,)).rowcount if surplus else 0
+    if surplus <= 0:
+        return 0
+    return connection.execute(sql.failed_purge(queue=of_queue), {"queue": queue, "limit": surplus}).rowcount
 
 
 def _record(row: Sequence[object]) -> FailedRecord:

@@ -130,14 +130,6 @@ def clear(connection: sqlite3.Connection, queue: str) -> int:
     return sum(connection.execute(statement, (queue,)).rowcount for statement in sql.CLEAR)
 
 
-def browse(
-    connection: sqlite3.Connection, queue: str, after: str | None, limit: int, now: float
-) -> list[Message]:
-    """Return a page of the queue's jobs by id."""
-    rows = connection.execute(sql.BROWSE, (queue, after or "", limit))
-    return [Message(id, queue, payload, max(0.0, ready_at - now)) for id, queue, payload, ready_at in rows]
-
-
 def _receipt(item: Reserved) -> Receipt:
     return item.receipt if isinstance(item.receipt, Receipt) else _NOT_OURS
 

@@ -55,6 +55,17 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX aqueue_failed_name ON aqueue_failed (name, failed_at, id)",
         "CREATE INDEX aqueue_failed_queue_name ON aqueue_failed (queue, name, failed_at, id)",
     ),
+    (
+        """CREATE TABLE aqueue_notes (
+            queue TEXT NOT NULL,
+            key TEXT NOT NULL,
+            value BLOB NOT NULL,
+            token TEXT NOT NULL,
+            until REAL,  -- seconds since 1970
+            PRIMARY KEY (queue, key)
+        )""",
+        "CREATE INDEX aqueue_notes_end ON aqueue_notes (until) WHERE until IS NOT NULL",
+    ),
 )
 """What brings the schema from each version to the next; a step that was released never changes."""
 
@@ -129,10 +140,6 @@ CLEAR = (
     "DELETE FROM aqueue_jobs INDEXED BY aqueue_delayed WHERE queue = ? AND state = 1",
 )
 
-BROWSE = """
-    SELECT id, queue, CAST(payload AS BLOB), ready_at FROM aqueue_jobs INDEXED BY aqueue_held
-    WHERE queue = ? AND id > ? ORDER BY id LIMIT ?"""
-
 _RECORD = """
     id, name, queue, CAST(payload AS BLOB), attempts, lost, reason, error_type, error, traceback, pushed_at,
     failed_at, worker, delivery"""
@@ -155,34 +162,50 @@ FAILED_GET = f"SELECT {_RECORD} FROM aqueue_failed WHERE id = ? ORDER BY failed_
 
 FAILED_FORGET = "DELETE FROM aqueue_failed WHERE id = ? AND queue = ? AND failed_at = ? AND delivery = ?"
 
-FAILED_PAST = """
-    SELECT count(*) FROM (
-        SELECT 1 FROM aqueue_failed INDEXED BY aqueue_failed_all WHERE failed_at <= ? LIMIT ?)"""
-
-FAILED_BEYOND = "SELECT count(*) FROM (SELECT 1 FROM aqueue_failed LIMIT ?)"
-
-FAILED_PURGE = """
-    DELETE FROM aqueue_failed WHERE rowid IN (
-        SELECT rowid FROM aqueue_failed INDEXED BY aqueue_failed_all ORDER BY failed_at, id LIMIT ?)"""
+_FAILED_INDEXES = {
+    (False, False): "aqueue_failed_all",
+    (True, False): "aqueue_failed_queue",
+    (False, True): "aqueue_failed_name",
+    (True, True): "aqueue_failed_queue_name",
+}
+"""The index in whose order the failed jobs stand, filtered by queue and by job."""
 
 
 def failed_page(*, queue: bool, job: bool) -> str:
     """Return the statement that pages through the failed jobs, filtered as asked, each in its own index."""
-    index = {
-        (False, False): "aqueue_failed_all",
-        (True, False): "aqueue_failed_queue",
-        (False, True): "aqueue_failed_name",
-        (True, True): "aqueue_failed_queue_name",
-    }[queue, job]
     wanted = _wanted(queue=queue, job=job)
     return f"""
-        SELECT {_RECORD} FROM aqueue_failed INDEXED BY {index}
+        SELECT {_RECORD} FROM aqueue_failed INDEXED BY {_FAILED_INDEXES[queue, job]}
         WHERE {wanted}(failed_at, id) > (:failed_at, :id) ORDER BY failed_at, id LIMIT :limit"""  # noqa: S608 - constants
 
 
 def failed_count(*, queue: bool, job: bool) -> str:
     """Return the statement that counts the failed jobs, filtered as asked."""
     return f"SELECT count(*) FROM aqueue_failed WHERE {_wanted(queue=queue, job=job)}1"  # noqa: S608 - constants
+
+
+def failed_past(*, queue: bool) -> str:
+    """Return the statement that counts, up to a limit, the failed jobs from before a time."""
+    return f"""
+        SELECT count(*) FROM (
+            SELECT 1 FROM aqueue_failed INDEXED BY {_FAILED_INDEXES[queue, False]}
+            WHERE {_wanted(queue=queue, job=False)}failed_at <= :before LIMIT :limit)"""  # noqa: S608 - constants
+
+
+def failed_seen(*, queue: bool) -> str:
+    """Return the statement that counts the failed jobs up to a limit."""
+    return f"""
+        SELECT count(*) FROM (
+            SELECT 1 FROM aqueue_failed INDEXED BY {_FAILED_INDEXES[queue, False]}
+            WHERE {_wanted(queue=queue, job=False)}1 LIMIT :limit)"""  # noqa: S608 - constants
+
+
+def failed_purge(*, queue: bool) -> str:
+    """Return the statement that deletes the oldest failed jobs."""
+    return f"""
+        DELETE FROM aqueue_failed WHERE rowid IN (
+            SELECT rowid FROM aqueue_failed INDEXED BY {_FAILED_INDEXES[queue, False]}
+            WHERE {_wanted(queue=queue, job=False)}1 ORDER BY failed_at, id LIMIT :limit)"""  # noqa: S608 - constants
 
 
 def _wanted(*, queue: bool, job: bool) -> str:

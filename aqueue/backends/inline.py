@@ -11,6 +11,7 @@ from typing import TypeAlias
 from aqueue.port import (
     Answer,
     Capabilities,
+    Examination,
     FailedRecord,
     Failing,
     Faults,
@@ -23,6 +24,7 @@ from aqueue.port import (
     Stored,
     Verdict,
 )
+from aqueue.port.examining import warning
 
 Perform: TypeAlias = Callable[[Message], Awaitable[None]]
 """Runs the job inside a message; raises what its handler raised."""
@@ -90,6 +92,12 @@ class InlineBackend:
         """Nothing is leased."""
         return [Verdict.STALE] * len(batch)
 
+    async def examine(self, queues: Sequence[str]) -> Examination:
+        """Say that nothing is stored."""
+        meaning = "each job runs inside push(): nothing is stored, delayed, retried or set aside"
+        advice = "use a store to have jobs outlive a push"
+        return Examination([warning("durability", "none", meaning, advice)])
+
     async def stats(self, queue: str) -> QueueStats:
         """Nothing is stored."""
         return QueueStats(ready=0, delayed=0, leased=0, failed=0)
@@ -123,6 +131,8 @@ class InlineBackend:
         """Nothing failed."""
         return False
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         """Nothing failed."""
         return 0

@@ -14,9 +14,11 @@ from aqueue.backends._shelf_browsing import Browsing
 from aqueue.port import (
     Answer,
     Capabilities,
+    Examination,
     FailedRecord,
     Failing,
     Faults,
+    Found,
     Held,
     Message,
     Note,
@@ -29,6 +31,7 @@ from aqueue.port import (
     StoreOptions,
     Verdict,
 )
+from aqueue.port.examining import warning
 from aqueue.urls import StoreURL
 
 _shared: dict[str, Shelf] = {}
@@ -172,9 +175,19 @@ class MemoryBackend:
         """List waiting and leased jobs by id."""
         return self._browsing.page(queue, after=after, limit=limit, head=head, now=self._clock())
 
+    async def find(self, queue: str, id: str) -> Found | None:
+        """Say where one job stands."""
+        return self._browsing.find(queue, id, self._clock())
+
     async def queues(self) -> Sequence[str]:
         """Name the queues that hold something."""
         return self._browsing.queues()
+
+    async def examine(self, queues: Sequence[str]) -> Examination:
+        """Say that nothing lasts here."""
+        meaning = "every job is gone when the process ends, and no other process can see any"
+        advice = "sqlite:// and file:// keep jobs on a disk, with nothing to install"
+        return Examination([warning("durability", "none", meaning, advice)])
 
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
         """Store each record once."""

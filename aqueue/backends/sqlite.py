@@ -17,21 +17,31 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from aqueue.backends import _sqlite_browsing as browsing
+from aqueue.backends import _sqlite_examining as examining
 from aqueue.backends import _sqlite_failed as failed
 from aqueue.backends import _sqlite_file as file
+from aqueue.backends import _sqlite_finding as finding
 from aqueue.backends import _sqlite_jobs as jobs
+from aqueue.backends import _sqlite_notes as notes
 from aqueue.backends import _sqlite_schema as schema
 from aqueue.backends._sqlite_thread import DatabaseThread
 from aqueue.backends._sqlite_watch import Arrivals, Emptiness, FileWatch
 from aqueue.port import (
     Answer,
     Capabilities,
+    Examination,
     FailedRecord,
     Failing,
     Fault,
     Faults,
+    Found,
+    Held,
     Message,
     NotDispatched,
+    Note,
+    NoteKey,
+    Noting,
     Position,
     QueueStats,
     Refused,
@@ -63,7 +73,7 @@ class _Sweep(NamedTuple):
 class SQLiteBackend:
     """The port over one connection on a thread of its own."""
 
-    capabilities = Capabilities(system="sqlite", shortest_lease=0.001)
+    capabilities = Capabilities(system="sqlite", shortest_lease=0.001, atomic_push=True)
     faults = _FAULTS
 
     def __init__(self, database: file.DatabaseFile, *, lease: float, clock: Callable[[], float]) -> None:
@@ -165,10 +175,30 @@ class SQLiteBackend:
         """Delete what nobody holds, in one transaction (CLEAR-1)."""
         return await self._running().write(lambda connection: jobs.clear(connection, queue))
 
-    async def browse(self, queue: str, *, after: str | None, limit: int) -> Sequence[Message]:
+    async def browse(
+        self, queue: str, *, after: str | None, limit: int, head: int | None = None
+    ) -> Sequence[Held]:
         """Return a page of the queue's jobs in the order of their ids."""
         return await self._running().read(
-            lambda connection: jobs.browse(connection, queue, after, limit, self._clock())
+            lambda connection: browsing.page(
+                connection, queue, after=after, limit=limit, head=head, now=self._clock()
+            )
+        )
+
+    async def find(self, queue: str, id: str) -> Found | None:
+        """Say where one job stands."""
+        return await self._running().read(
+            lambda connection: finding.find(connection, queue, id, now=self._clock())
+        )
+
+    async def queues(self) -> Sequence[str]:
+        """Name the queues that hold jobs or failed jobs."""
+        return await self._running().read(browsing.queues)
+
+    async def examine(self, queues: Sequence[str]) -> Examination:
+        """Look at the database, its settings and its place."""
+        return await self._running().read(
+            lambda connection: examining.examine(connection, self._database.path)
         )
 
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
@@ -203,16 +233,31 @@ class SQLiteBackend:
         """Delete the record."""
         return await self._running().write(partial(failed.discard, record=record))
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         """Delete the oldest records past the age or beyond the count, in one bounded transaction."""
         return await self._running().write(
             lambda connection: failed.purge(
                 connection,
+                queue,
                 before=self._clock() - older_than if older_than is not None else None,
                 keep=keep,
                 limit=limit,
             )
         )
+
+    async def read_notes(self, keys: Sequence[NoteKey]) -> Sequence[Note]:
+        """Return what each note says."""
+        return await self._running().read(lambda connection: notes.read(connection, keys, self._clock()))
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        """Write notes and insert their messages in one transaction."""
+        answers = await self._running().write(
+            lambda connection: notes.write(connection, batch, self._clock())
+        )
+        self._announce([message for noting in batch for message in noting.messages])
+        return answers
 
     def _running(self) -> DatabaseThread:
         if self._thread is None:

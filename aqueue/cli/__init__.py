@@ -3,8 +3,11 @@
 import click
 
 from aqueue.cli.command_line import CommandLine
+from aqueue.cli.doctor import doctor, health, why
 from aqueue.cli.failed import failed
+from aqueue.cli.keys import keys
 from aqueue.cli.queues import clear, migrate, size, stats
+from aqueue.cli.schedules import schedules
 from aqueue.cli.worker import worker
 
 __all__ = ["main"]
@@ -18,8 +21,8 @@ __all__ = ["main"]
 )
 @click.version_option(package_name="aqueue-jobs", prog_name="aqueue", message="%(prog)s %(version)s")
 def main() -> None:
-    """Run workers, and look after queues and failed jobs."""
+    """Run workers, look after queues, failed jobs and signing keys, and find out what is wrong."""
 
 
-for _command in (worker, size, stats, clear, migrate, failed):
+for _command in (worker, size, stats, clear, migrate, failed, schedules, keys, doctor, why, health):
     main.add_command(_command)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import anyio
 import click
 
-from aqueue.connection import connect, connect_from_env, url_from_env
+from aqueue.connection import connect_from_env, connect_with_env_keys, url_from_env
 from aqueue.errors import AqueueError, InvalidQueueArgument, StoreError
 from aqueue.queue import Queue
 from aqueue.urls import parse_url
@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SECRET_OPTION = re.compile(r"pass|secret|token|key", re.IGNORECASE)
-_URL_VARIABLE = re.compile(r"AQUEUE_(?:\w+_)?URL")
+_URL_VARIABLE = re.compile(r"AQUEUE_(?:\w+_)?(?:URL|FAILED_STORE)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,9 @@ class Place:
     def queue(self) -> Queue:
         """Return the queue there, not yet open; raises `UsageError` or `AqueueError` if there is none."""
         self._check()
-        return connect(self.given) if self.given is not None else connect_from_env(self.connection)
+        if self.given is not None:
+            return connect_with_env_keys(self.given)
+        return connect_from_env(self.connection)
 
     def url(self) -> str:
         """Return the store's URL; raises as `queue` does."""

@@ -21,7 +21,7 @@ _names = click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 def size(queue: Queue, queues: tuple[str, ...], *, as_json: bool) -> None:
     """Say how many jobs wait on each QUEUE: ready, delayed, and those whose lease ran out.
 
-    No store can list its queues, so without a name this is the queue "default".
+    Without a name this is the queue "default".
     """
     found = _stats_of(queue, queues)
     sizes = {name: stats.ready + stats.delayed for name, stats in found.items()}

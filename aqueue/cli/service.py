@@ -9,10 +9,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import FrameType
 
 from aqueue.cli.last_resort import LastResort
 from aqueue.cli.target import worker_from
+from aqueue.heartbeat import heartbeat
 from aqueue.worker import Worker
 
 _log = logging.getLogger("aqueue.cli")
@@ -55,12 +57,19 @@ class Service:
     """
 
     def __init__(
-        self, target: object, text: str, last_resort: LastResort, tell: Callable[[Ending], None]
+        self,
+        target: object,
+        text: str,
+        last_resort: LastResort,
+        tell: Callable[[Ending], None],
+        *,
+        health_file: Path | None = None,
     ) -> None:
         self._target = target
         self._text = text
         self._last_resort = last_resort
         self._tell = tell
+        self._health_file = health_file
         self._signals: list[signal.Signals] = []
         self._phase = Phase.STARTING
         self._worker: Worker | None = None
@@ -131,11 +140,16 @@ class Service:
             await self._work(worker)
 
     async def _work(self, worker: Worker) -> None:
-        self._phase = Phase.RUNNING  # nothing is awaited until run() has begun, so no signal falls in between
         started = time.monotonic()
         try:
-            await worker.run()
-            self._last_resort.status = self.ending.status
+            async with AsyncExitStack() as stack:
+                if self._health_file is not None:
+                    await stack.enter_async_context(heartbeat(worker, self._health_file))
+                if self._signals:
+                    return
+                self._phase = Phase.RUNNING  # nothing is awaited from here until run() has begun
+                await worker.run()
+                self._last_resort.status = self.ending.status
         finally:
             self._seconds = time.monotonic() - started
             self._phase = Phase.CLOSING

@@ -14,6 +14,7 @@ import click
 
 from aqueue.cli.command_line import BrokenTarget
 from aqueue.errors import AqueueError
+from aqueue.scheduler import Scheduler
 from aqueue.worker import Worker
 
 _PARAMETER = "TARGET"
@@ -46,6 +47,19 @@ async def worker_from(target: object, text: str, stack: AsyncExitStack) -> Worke
         found = await _made_by(found, text, stack)
     if not isinstance(found, Worker):
         raise _misnamed(f"{text!r} gives a {type(found).__name__}, not an aqueue.Worker{_hint(found)}")
+    return found
+
+
+async def scheduler_from(target: object, text: str, stack: AsyncExitStack) -> Scheduler:
+    """Return the scheduler the target is or makes, or that of the worker it is or makes."""
+    found = target
+    if callable(found):
+        _check_takes_nothing(found, text)
+        found = await _made_by(found, text, stack)
+    if isinstance(found, Worker) and found.scheduler is not None:
+        found = found.scheduler
+    if not isinstance(found, Scheduler):
+        raise _misnamed(f"{text!r} gives a {type(found).__name__}, not an aqueue.Scheduler{_hint(found)}")
     return found
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
@@ -39,9 +40,23 @@ _log = logging.getLogger("aqueue.cli")
     show_envvar=True,
     help="What to log to stderr: info and above, unless given.",
 )
+@click.option(
+    "--health-file",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Write signs of life to this file, for `aqueue health`.",
+)
 @as_json
 @click.pass_context
-def worker(context: click.Context, *, target: str, loop: str, log_level: str | None, as_json: bool) -> None:
+def worker(
+    context: click.Context,
+    *,
+    target: str,
+    loop: str,
+    log_level: str | None,
+    health_file: Path | None,
+    as_json: bool,
+) -> None:
     """Run the worker that TARGET, module:attribute, names or makes.
 
     TARGET is an aqueue.Worker, or something to call without arguments, sync or async, that returns one or an
@@ -55,7 +70,7 @@ def worker(context: click.Context, *, target: str, loop: str, log_level: str | N
     # Given by a process of our own only: anybody else's is not ours to end, nor are its signal handlers.
     given = context.find_object(LastResort)
     last_resort = given or LastResort()
-    service = Service(found, target, last_resort, partial(_tell, as_json=as_json))
+    service = Service(found, target, last_resort, partial(_tell, as_json=as_json), health_file=health_file)
     if given is not None:
         last_resort.watch()
     with _heard_by(service, restore=given is None):

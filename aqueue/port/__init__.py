@@ -25,7 +25,8 @@ from aqueue.port.backend import (
     StoreOptions,
     Transactional,
 )
-from aqueue.port.browsing import Browsable, Held, Standing
+from aqueue.port.browsing import Browsable, Findable, Found, Held, Standing
+from aqueue.port.examining import Examinable, Examination, Finding, Severity, clock_ahead
 from aqueue.port.failed import Dead, DeadLetters, KeepsFailed, Position
 from aqueue.port.notes import KeepsNotes, Note, NoteKey, Noting
 from aqueue.port.records import (
@@ -51,10 +52,15 @@ __all__ = [
     "Clearable",
     "Dead",
     "DeadLetters",
+    "Examinable",
+    "Examination",
     "FailedRecord",
     "Failing",
     "Fault",
     "Faults",
+    "Findable",
+    "Finding",
+    "Found",
     "Held",
     "KeepsFailed",
     "KeepsNotes",
@@ -71,9 +77,11 @@ __all__ = [
     "Refused",
     "Releasing",
     "Reserved",
+    "Severity",
     "Standing",
     "StoreOptions",
     "Stored",
     "Transactional",
     "Verdict",
+    "clock_ahead",
 ]

@@ -14,7 +14,11 @@ from aqueue.port import (
     Failing,
     Fault,
     KeepsFailed,
+    KeepsNotes,
     Message,
+    Note,
+    NoteKey,
+    Noting,
     Position,
     QueueStats,
     Releasing,
@@ -33,7 +37,7 @@ class CutOff(ConnectionError):
     """The made-up driver's error for a call whose reply was lost."""
 
 
-class WholeBackend(Backend, Clearable, KeepsFailed, Protocol):
+class WholeBackend(Backend, Clearable, KeepsFailed, KeepsNotes, Protocol):
     """A backend with everything that memory and SQLite can do."""
 
 
@@ -139,8 +143,17 @@ class Wrapper:
     async def failed_discard(self, record: FailedRecord) -> bool:
         return await self._inner.failed_discard(record)
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
-        return await self._inner.failed_purge(older_than=older_than, keep=keep, limit=limit)
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
+        return await self._inner.failed_purge(queue=queue, older_than=older_than, keep=keep, limit=limit)
+
+    async def read_notes(self, keys: Sequence[NoteKey]) -> Sequence[Note | Exception]:
+        return await self._around("read_notes", lambda: self._inner.read_notes(keys), [at.key for at in keys])
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        keys = [noting.at.key for noting in batch]
+        return await self._around("write_notes", lambda: self._inner.write_notes(batch), keys)
 
     async def _around(self, verb: str, call: Callable[[], Awaitable[T]], ids: list[str]) -> T:
         self.calls[verb] += 1

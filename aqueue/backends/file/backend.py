@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar, cast
 
-from aqueue.backends.file import clearing, counting, failing, jobs, notes, records
+from aqueue.backends.file import clearing, counting, examining, failing, finding, jobs, notes, records
 from aqueue.backends.file.browsing import Browsing
 from aqueue.backends.file.commit import Commit
 from aqueue.backends.file.directory import Directory
@@ -23,10 +23,12 @@ from aqueue.backends.file.watch import Arrivals, CounterWatch
 from aqueue.port import (
     Answer,
     Capabilities,
+    Examination,
     FailedRecord,
     Failing,
     Fault,
     Faults,
+    Found,
     Held,
     Message,
     NotDispatched,
@@ -179,9 +181,17 @@ class FileBackend:
             lambda opened: opened.browsing.page(queue, after=after, limit=limit, head=head)
         )
 
+    async def find(self, queue: str, id: str) -> Found | None:
+        """Say where one job stands."""
+        return await self._read(lambda opened: finding.find(opened.directory, queue, id))
+
     async def queues(self) -> Sequence[str]:
         """Name the queues that hold something."""
         return await self._read(lambda opened: opened.browsing.queues())
+
+    async def examine(self, queues: Sequence[str]) -> Examination:
+        """Look at the directory's place and options."""
+        return await self._read(lambda opened: examining.examine(opened.directory))
 
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
         """Store each record once."""

@@ -5,13 +5,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from aqueue.backends._sql_arrivals import Arrivals
-from aqueue.backends.mysql import failed, jobs, migration
+from aqueue.backends._sql_forgetting import Forgetting
+from aqueue.backends.mysql import examining, failed, finding, jobs, migration, notes
 from aqueue.backends.mysql.address import Address
+from aqueue.backends.mysql.browsing import browsing_statements, held
 from aqueue.backends.mysql.connections import Connections, Session
 from aqueue.backends.mysql.failed import Filter
 from aqueue.backends.mysql.failed_statements import failed_statements
 from aqueue.backends.mysql.literals import name
 from aqueue.backends.mysql.marks import Marks
+from aqueue.backends.mysql.note_statements import note_statements
 from aqueue.backends.mysql.statements import PLACE, job_statements
 from aqueue.backends.mysql.sweep import Sweep, Sweeper, look
 from aqueue.backends.mysql.troubles import FAULTS, meaning
@@ -20,10 +23,16 @@ from aqueue.backends.mysql.within import Callers, Place
 from aqueue.port import (
     Answer,
     Capabilities,
+    Examination,
     FailedRecord,
     Failing,
+    Found,
+    Held,
     Message,
     NotDispatched,
+    Note,
+    NoteKey,
+    Noting,
     Position,
     QueueStats,
     Releasing,
@@ -38,7 +47,7 @@ T = TypeVar("T")
 class MySQLBackend:
     """Jobs in one table of a database that other processes, and the application's transactions, share."""
 
-    capabilities = Capabilities(system="mysql", max_message_bytes=7 * 1024 * 1024)
+    capabilities = Capabilities(system="mysql", max_message_bytes=7 * 1024 * 1024, atomic_push=True)
     faults = FAULTS
 
     def __init__(self, address: Address, *, lease: float) -> None:
@@ -46,6 +55,9 @@ class MySQLBackend:
         self._lease = lease
         self._sql = job_statements(address.names)
         self._failed_sql = failed_statements(address.names)
+        self._browsing_sql = browsing_statements(address.names)
+        self._note_sql = note_statements(address.names)
+        self._forgetting = Forgetting()
         self._arrivals = Arrivals()
         self._callers = Callers(self._place)
         self._unclaimed = Unclaimed(self._sql, lease)
@@ -141,11 +153,26 @@ class MySQLBackend:
         [cleared] = await self._run(lambda session: session.run(self._sql.clear.format(queue=name(queue))))
         return cleared.affected
 
-    async def browse(self, queue: str, *, after: str | None, limit: int) -> Sequence[Message]:
+    async def browse(
+        self, queue: str, *, after: str | None, limit: int, head: int | None = None
+    ) -> Sequence[Held]:
         """Return a page of the queue's jobs in the order of their ids."""
-        statement = self._sql.browse.format(queue=name(queue), after=name(after or ""), limit=limit)
+        statement = self._browsing_sql.page_of(queue, after, limit, head)
         [page] = await self._run(lambda session: session.run(statement))
-        return [jobs.browsed(row, queue) for row in page.rows]
+        return [held(row, queue) for row in page.rows]
+
+    async def find(self, queue: str, id: str) -> Found | None:
+        """Say where one job stands."""
+        return await self._run(lambda session: finding.find(session, self._address.names, queue, id))
+
+    async def queues(self) -> Sequence[str]:
+        """Name the queues that hold jobs or failed jobs."""
+        [found] = await self._run(lambda session: session.run(self._browsing_sql.queues))
+        return [row[0].decode() for row in found.rows]
+
+    async def examine(self, queues: Sequence[str]) -> Examination:
+        """Ask the server how it is set up; a queue has no settings of its own."""
+        return await self._run(lambda session: examining.examine(session, self._address.names))
 
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
         """Store each record once."""
@@ -178,13 +205,29 @@ class MySQLBackend:
         """Delete the record."""
         return await self._run(lambda session: failed.discard(session, self._failed_sql, record))
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         """Delete the oldest records past the age or beyond the count, in one bounded transaction."""
         return await self._run(
             lambda session: failed.purge(
-                session, self._failed_sql, older_than=older_than, keep=keep, limit=limit
+                session, self._failed_sql, Filter(queue, None), older_than=older_than, keep=keep, limit=limit
             )
         )
+
+    async def read_notes(self, keys: Sequence[NoteKey]) -> Sequence[Note]:
+        """Return what each note says."""
+        return await self._run(lambda session: notes.read(session, self._note_sql, keys))
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        """Write each note and insert its messages, in one transaction."""
+        limit = self._forgetting.due(len(batch), asyncio.get_running_loop().time())
+        answers = await self._run(
+            lambda session: notes.write(session, self._note_sql, self._sql, batch, limit)
+        )
+        for queue, due_in in {(message.queue, message.delay) for item in batch for message in item.messages}:
+            self._arrivals.announce(queue, due_in)
+        return answers
 
     async def _sweep(self, session: Session, queues: Sequence[str], limit: int) -> Sweep:
         """Make one sweep. If its reply is lost, what it may have reserved is given back before the next."""

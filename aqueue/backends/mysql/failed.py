@@ -153,19 +153,27 @@ def _discarding(sql: FailedStatements, record: FailedRecord) -> str:
 
 
 async def purge(
-    session: Session, sql: FailedStatements, *, older_than: float | None, keep: int | None, limit: int
+    session: Session,
+    sql: FailedStatements,
+    wanted: Filter,
+    *,
+    older_than: float | None,
+    keep: int | None,
+    limit: int,
 ) -> int:
     """Delete up to `limit` of the oldest records, those past an age or beyond a count."""
+    index = sql.index(wanted.queue is not None, wanted.job is not None)
+    among = {"index": index, "wanted": wanted.condition()}
     surplus = 0
     if older_than is not None:
-        [past] = await session.run(sql.past.format(age=microseconds(older_than), limit=limit))
+        [past] = await session.run(sql.past.format(**among, age=microseconds(older_than), limit=limit))
         surplus = int(past.rows[0][0])
     if keep is not None:
-        [seen] = await session.run(sql.seen.format(limit=keep + limit))
+        [seen] = await session.run(sql.seen.format(**among, limit=keep + limit))
         surplus = max(surplus, min(limit, int(seen.rows[0][0]) - keep))
     if surplus <= 0:
         return 0
-    _, oldest = await session.run(BEGIN, sql.oldest.format(limit=surplus))
+    _, oldest = await session.run(BEGIN, sql.oldest.format(**among, limit=surplus))
     deletions = [sql.forget.format(id=binary(id), queue=binary(queue)) for id, queue in oldest.rows]
     await session.run(*deletions, COMMIT)
     return len(deletions)

@@ -38,11 +38,13 @@ class FailedStatements:
         WHERE id = {id} AND queue = {queue} AND failed_at = {failed_at} AND delivery = {delivery}"""
 
     past: str = """
-        SELECT COUNT(*) FROM (SELECT 1 FROM {failed} FORCE INDEX (every)
-            WHERE failed_at <= {clock} - {age} LIMIT {limit}) AS past"""
-    seen: str = "SELECT COUNT(*) FROM (SELECT 1 FROM {failed} FORCE INDEX (every) LIMIT {limit}) AS seen"
+        SELECT COUNT(*) FROM (SELECT 1 FROM {failed} FORCE INDEX ({index})
+            WHERE {wanted}failed_at <= {clock} - {age} LIMIT {limit}) AS past"""
+    seen: str = """
+        SELECT COUNT(*) FROM (SELECT 1 FROM {failed} FORCE INDEX ({index})
+            WHERE {wanted}TRUE LIMIT {limit}) AS seen"""
     oldest: str = """
-        SELECT id, queue FROM {failed} FORCE INDEX (every)
+        SELECT id, queue FROM {failed} FORCE INDEX ({index}) WHERE {wanted}TRUE
         ORDER BY failed_at, id LIMIT {limit} FOR UPDATE SKIP LOCKED"""
     forget: str = "DELETE FROM {failed} WHERE id = {id} AND queue = {queue}"
 

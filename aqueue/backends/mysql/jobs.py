@@ -116,16 +116,5 @@ def stats(row: Row) -> QueueStats:
 def reserved(row: Row, queue: str, token: int) -> Reserved:
     """Return the hand-out of a claimed row."""
     seq, id, payload, attempts, lost, waited, _ = row
-    return Reserved(
-        _decoded(id), queue, payload, Receipt(seq, token), attempts + 1, lost, max(0, waited) / 1e6
-    )
-
-
-def browsed(row: Row, queue: str) -> Message:
-    """Return a row of a page as a message."""
-    id, payload, delay = row
-    return Message(_decoded(id), queue, payload, delay / 1e6)
-
-
-def _decoded(stored: bytes) -> str:
-    return stored.decode("utf-8", "replace")
+    receipt, waited = Receipt(seq, token), max(0, waited) / 1e6
+    return Reserved(id.decode("utf-8", "replace"), queue, payload, receipt, attempts + 1, lost, waited)

@@ -26,7 +26,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Where the tables are: `{table}_jobs`, `{table}_failed` and `{table}_schema` in one database."""
+    """Where the tables are: `{table}_jobs`, `_failed`, `_notes` and `_schema`, in one database."""
 
     schema: str
     table: str = "aqueue"
@@ -46,6 +46,7 @@ class Names:
         return {
             "jobs": f"`{self.schema}`.`{self.table}_jobs`",
             "failed": f"`{self.schema}`.`{self.table}_failed`",
+            "notes": f"`{self.schema}`.`{self.table}_notes`",
             "versions": f"`{self.schema}`.`{self.table}_schema`",
         }
 
@@ -107,6 +108,19 @@ CREATE TABLE IF NOT EXISTS {{failed}} (
     KEY by_queue (queue, failed_at, id),
     KEY by_name (name, failed_at, id),
     KEY by_queue_and_name (queue, name, failed_at, id)
+) {_OPTIONS}
+""",
+    ),
+    (
+        f"""
+CREATE TABLE IF NOT EXISTS {{notes}} (
+    queue VARBINARY(80) NOT NULL,
+    name VARBINARY(120) NOT NULL,
+    token VARBINARY(64) NOT NULL,
+    until BIGINT NULL,  -- when it is over
+    value LONGBLOB NOT NULL,
+    PRIMARY KEY (queue, name),
+    KEY ending (until)
 ) {_OPTIONS}
 """,
     ),

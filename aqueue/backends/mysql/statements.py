@@ -110,10 +110,6 @@ class JobStatements:
 
     clear: str = "DELETE j FROM {jobs} AS j FORCE INDEX (next) WHERE queue = {queue} AND state IN (0, 1)"
 
-    browse: str = """
-        SELECT id, payload, IF(state = 1, GREATEST(0, at - {clock}), 0) FROM {jobs} FORCE INDEX (held)
-        WHERE queue = {queue} AND id > {after} ORDER BY id LIMIT {limit}"""
-
 
 def job_statements(names: Names) -> JobStatements:
     """Return the statements with the names of the tables in their places."""

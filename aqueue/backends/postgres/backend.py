@@ -9,22 +9,31 @@ from typing import TypeVar
 import asyncpg
 
 from aqueue.backends._sql_arrivals import Arrivals
-from aqueue.backends.postgres import failed, jobs, migration
+from aqueue.backends.postgres import browsing, examining, failed, finding, jobs, migration
 from aqueue.backends.postgres.address import Address
+from aqueue.backends.postgres.browsing import browsing_statements
 from aqueue.backends.postgres.failed_statements import failed_statements
 from aqueue.backends.postgres.lanes import Lanes
 from aqueue.backends.postgres.listener import Listener
 from aqueue.backends.postgres.marks import Marks
+from aqueue.backends.postgres.note_statements import note_statements
+from aqueue.backends.postgres.notes import Notes
 from aqueue.backends.postgres.statements import PLACE, job_statements
 from aqueue.backends.postgres.troubles import FAULTS
 from aqueue.backends.postgres.within import Callers
 from aqueue.port import (
     Answer,
     Capabilities,
+    Examination,
     FailedRecord,
     Failing,
+    Found,
+    Held,
     Message,
     NotDispatched,
+    Note,
+    NoteKey,
+    Noting,
     Position,
     QueueStats,
     Releasing,
@@ -43,7 +52,7 @@ Rows = list[asyncpg.Record]
 class PostgresBackend:
     """Jobs in one table of a database that other processes, and the application's transactions, share."""
 
-    capabilities = Capabilities(system="postgresql")
+    capabilities = Capabilities(system="postgresql", atomic_push=True)
     faults = FAULTS
 
     def __init__(self, address: Address, *, lease: float) -> None:
@@ -51,7 +60,10 @@ class PostgresBackend:
         self._lease = lease
         self._sql = job_statements(address.names)
         self._failed_sql = failed_statements(address.names)
+        self._browsing_sql = browsing_statements(address.names)
+        self._finding_sql = finding.finding_statement(address.names)
         self._channel = address.names.channel
+        self._notes = Notes(note_statements(address.names), self._channel, self._fetch)
         self._arrivals = Arrivals()
         self._marks = Marks()
         self._callers = Callers(self._place)
@@ -156,10 +168,25 @@ class PostgresBackend:
         [row] = await self._fetch(self._sql.clear, queue)
         return int(row[0])
 
-    async def browse(self, queue: str, *, after: str | None, limit: int) -> Sequence[Message]:
+    async def browse(
+        self, queue: str, *, after: str | None, limit: int, head: int | None = None
+    ) -> Sequence[Held]:
         """Return a page of the queue's jobs in the order of their ids."""
-        rows = await self._read(self._sql.browse, queue, after or "", limit)
-        return [Message(id, queue, payload, delay) for id, queue, payload, delay in rows]
+        arguments = browsing.page_arguments(queue, after, limit, head)
+        return [browsing.held(row, queue) for row in await self._read(self._browsing_sql.page, *arguments)]
+
+    async def find(self, queue: str, id: str) -> Found | None:
+        """Say where one job stands."""
+        rows = await self._read(self._finding_sql, *finding.arguments(queue, id))
+        return finding.found(rows[0]) if rows else None
+
+    async def queues(self) -> Sequence[str]:
+        """Name the queues that hold jobs or failed jobs."""
+        return [row[0] for row in await self._read(self._browsing_sql.queues)]
+
+    async def examine(self, queues: Sequence[str]) -> Examination:
+        """Ask the database how it is set up; a queue has no settings of its own."""
+        return await self._run(lambda connection: examining.examine(connection, self._address))
 
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
         """Store each record once."""
@@ -205,9 +232,23 @@ class PostgresBackend:
         statement = self._failed_sql.discard
         return bool(await self._fetch(statement, record.id, record.queue, record.failed_at, record.delivery))
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         """Delete the oldest records past the age or beyond the count, in one bounded statement."""
-        return len(await self._fetch(self._failed_sql.purge, older_than, keep, limit))
+        statement = self._failed_sql.purges[queue is not None]
+        return len(await self._fetch(statement, older_than, keep, limit, queue))
+
+    async def read_notes(self, keys: Sequence[NoteKey]) -> Sequence[Note]:
+        """Return what each note says."""
+        return await self._notes.read(keys)
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        """Write each note, insert its messages and announce them, in one statement."""
+        answers = await self._notes.write(batch, asyncio.get_running_loop().time())
+        for queue, due_in in {(message.queue, message.delay) for item in batch for message in item.messages}:
+            self._arrivals.announce(queue, due_in)
+        return answers
 
     async def _pop_into(self, taken: list[Reserved], queues: Sequence[str], limit: int) -> None:
         counts = self._arrivals.counts(queues)

@@ -66,21 +66,26 @@ WITH gone AS ({gone}), put_back AS (
 SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM news)
 """
 
+# The time is asked for in a subquery, since an index is not searched by a clock that goes on.
+# A limit of NULL would be none at all.
 _PURGE = """
 WITH surplus AS (SELECT greatest(
     (SELECT count(*) FROM (
-        SELECT 1 FROM {failed} WHERE failed_at <= {now} - $1::float8 ORDER BY failed_at LIMIT $3) past),
-    (SELECT count(*) FROM (SELECT 1 FROM {failed} LIMIT $2::bigint + $3) seen) - $2) AS count)
+        SELECT 1 FROM {failed} WHERE {of_queue} AND failed_at <= (SELECT {now} - $1::float8)
+        ORDER BY failed_at LIMIT CASE WHEN $1::float8 IS NULL THEN 0 ELSE $3::bigint END) past),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM {failed} WHERE {of_queue} LIMIT coalesce($2::bigint + $3, 0)) seen) - $2) AS count)
 DELETE FROM {failed} WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM {failed} ORDER BY failed_at, id
+    SELECT ctid FROM {failed} WHERE {of_queue} ORDER BY failed_at, id
     LIMIT (SELECT greatest(0, least(count, $3)) FROM surplus) FOR UPDATE SKIP LOCKED))
 RETURNING 1
 """
+_OF_QUEUE = {True: "queue = $4", False: "$4::text IS NULL"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedStatements:
-    """The statements on failed jobs, for one set of names; `pages` and `counts` by what is filtered."""
+    """The statements on failed jobs, for one set of names; some by what filters: queue, or queue and job."""
 
     fail: str
     keep: str
@@ -89,7 +94,7 @@ class FailedStatements:
     get: str
     retry: str
     discard: str
-    purge: str
+    purges: dict[bool, str]
 
 
 def failed_statements(names: Names) -> FailedStatements:
@@ -109,5 +114,5 @@ def failed_statements(names: Names) -> FailedStatements:
         get=names.fill(_GET, record=_RECORD),
         retry=names.fill(_RETRY, gone=_GONE),
         discard=names.fill(_GONE),
-        purge=names.fill(_PURGE),
+        purges={queue: names.fill(_PURGE, of_queue=of_queue) for queue, of_queue in _OF_QUEUE.items()},
     )

@@ -20,7 +20,7 @@ _LONGEST_CHANNEL = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """Where the tables are: `{table}_jobs`, `{table}_failed` and `{table}_schema` in one schema."""
+    """Where the tables are: `{table}_jobs`, `_failed`, `_notes` and `_schema`, in one schema."""
 
     schema: str = "public"
     table: str = "aqueue"
@@ -48,6 +48,7 @@ class Names:
             "schema": f'"{self.schema}"',
             "jobs": f'"{self.schema}"."{self.table}_jobs"',
             "failed": f'"{self.schema}"."{self.table}_failed"',
+            "notes": f'"{self.schema}"."{self.table}_notes"',
             "versions": f'"{self.schema}"."{self.table}_schema"',
             "places": f'"{self.schema}"."{self.table}_places"',
             "prefix": self.table,
@@ -119,6 +120,22 @@ CREATE INDEX "{prefix}_failed_all" ON {failed} (failed_at, id);
 CREATE INDEX "{prefix}_failed_queue" ON {failed} (queue, failed_at, id);
 CREATE INDEX "{prefix}_failed_name" ON {failed} (name, failed_at, id);
 CREATE INDEX "{prefix}_failed_queue_name" ON {failed} (queue, name, failed_at, id);
+""",
+    """
+CREATE TABLE {notes} (
+    queue text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    value bytea NOT NULL,
+    token text COLLATE "C" NOT NULL,
+    until double precision,  -- when it is over
+    CONSTRAINT "{prefix}_noted" PRIMARY KEY (queue, key)
+) WITH (
+    fillfactor = 80,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX "{prefix}_notes_end" ON {notes} (until) WHERE until IS NOT NULL;
 """,
 )
 """What brings the schema from each version to the next; a step that was released never changes."""

@@ -91,8 +91,8 @@ FROM clock LEFT JOIN taken ON true ORDER BY place, seq
 """
 
 # A due time within the longest pause is part of the news, so that whoever waits wakes for it.
-_NEWS = "SELECT pg_notify($1, queue || CASE WHEN min(due) > 0 THEN ' ' || min(due) ELSE '' END)"
-_NEWS_OF = "GROUP BY queue HAVING min(due) < 1"
+NEWS = "SELECT pg_notify($1, queue || CASE WHEN min(due) > 0 THEN ' ' || min(due) ELSE '' END)"
+NEWS_OF = "GROUP BY queue HAVING min(due) < 1"
 
 _PUSH = """
 WITH stored AS (
@@ -185,11 +185,6 @@ delayed AS (DELETE FROM {jobs} WHERE state = 1 AND queue = $1 RETURNING 1)
 SELECT (SELECT count(*) FROM ready) + (SELECT count(*) FROM delayed)
 """
 
-_BROWSE = """
-SELECT id, queue, payload, greatest(0, ready_at - {now}) FROM {jobs}
-WHERE queue = $1 AND id > $2 ORDER BY id LIMIT $3
-"""
-
 PLACE = "SELECT current_database() || ' ' || pg_postmaster_start_time()"
 """What tells one server's database from another's, at least until a restart; anybody may ask it."""
 
@@ -208,12 +203,11 @@ class JobStatements:
     look: str
     stats: str
     clear: str
-    browse: str
 
 
 def job_statements(names: Names) -> JobStatements:
     """Return the statements with the names in their places."""
-    news = {"news": _NEWS, "news_of": _NEWS_OF}
+    news = {"news": NEWS, "news_of": NEWS_OF}
     return JobStatements(
         push=names.fill(_PUSH, **news),
         claim=names.fill(_CLAIM, found=_FOUND.replace("$LIMIT", "$3")),
@@ -225,5 +219,4 @@ def job_statements(names: Names) -> JobStatements:
         look=names.fill(_LOOK),
         stats=names.fill(_STATS),
         clear=names.fill(_CLEAR),
-        browse=names.fill(_BROWSE),
     )

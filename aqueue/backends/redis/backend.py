@@ -6,7 +6,7 @@ hash tag. All times are the server's. What `keys.py` lists is everything there i
 
 from collections.abc import Callable, Sequence
 
-from aqueue.backends.redis import scripts
+from aqueue.backends.redis import examining, finding, scripts
 from aqueue.backends.redis.arrivals import Arrivals
 from aqueue.backends.redis.browsing import Browsing
 from aqueue.backends.redis.checks import check_server
@@ -15,15 +15,22 @@ from aqueue.backends.redis.failed_jobs import FailedJobs
 from aqueue.backends.redis.handouts import HandOuts
 from aqueue.backends.redis.keys import KeySpace
 from aqueue.backends.redis.link import Link
+from aqueue.backends.redis.notes import Notes
 from aqueue.backends.redis.replies import FAULTS, Reply
 from aqueue.backends.redis.settings import Settings
 from aqueue.backends.redis.transitions import Transitions
 from aqueue.port import (
     Answer,
     Capabilities,
+    Examination,
     FailedRecord,
     Failing,
+    Found,
+    Held,
     Message,
+    Note,
+    NoteKey,
+    Noting,
     Position,
     QueueStats,
     Releasing,
@@ -39,9 +46,6 @@ _ASKING = 1
 class RedisBackend:
     """The port over Lua scripts and a few shared connections."""
 
-    capabilities = Capabilities(
-        system="redis", longest_delay=_CENTURY, longest_lease=_CENTURY, max_batch=_MOST_ITEMS
-    )
     faults = FAULTS
 
     def __init__(self, settings: Settings, *, lease: float) -> None:
@@ -49,9 +53,17 @@ class RedisBackend:
         self._dialler = settings.dialler()
         self._keys = KeySpace(settings.prefix)
         self._client = Client(settings.topology())
+        self.capabilities = Capabilities(
+            system="redis",
+            longest_delay=_CENTURY,
+            longest_lease=_CENTURY,
+            max_batch=_MOST_ITEMS,
+            atomic_push=not self._client.is_partitioned,
+        )
         self._arrivals = Arrivals(self._keys, self._dial_for_hints)
         self._browsing = Browsing(self._client, self._keys)
         self._failed = FailedJobs(self._client, self._keys)
+        self._notes = Notes(self._client, self._keys)
         self._transitions = Transitions(self._client, self._keys, self._failed, lease=lease)
         self._handouts = HandOuts(self._client, self._keys, self._arrivals, lease=lease, most=_MOST_ITEMS)
 
@@ -71,7 +83,7 @@ class RedisBackend:
         """Nothing to create: keys come with the first job."""
 
     async def push(self, batch: Sequence[Message]) -> Sequence[Stored]:
-        """Store the batch, one script for each queue in it (PUSH-3, PUSH-10)."""
+        """Store the batch in one script, in a cluster one for each slot (PUSH-3, PUSH-10, TOPIC-1)."""
         return await self._transitions.push(batch)
 
     async def pop(self, queues: Sequence[str], limit: int) -> Sequence[Reserved]:
@@ -121,9 +133,23 @@ class RedisBackend:
         assert isinstance(reply, int)
         return reply
 
-    async def browse(self, queue: str, *, after: str | None, limit: int) -> Sequence[Message]:
+    async def browse(
+        self, queue: str, *, after: str | None, limit: int, head: int | None = None
+    ) -> Sequence[Held]:
         """List waiting and leased jobs by id."""
-        return await self._browsing.page(queue, after=after, limit=limit)
+        return await self._browsing.page(queue, after=after, limit=limit, head=head)
+
+    async def find(self, queue: str, id: str) -> Found | None:
+        """Say where one job stands."""
+        return await finding.find(self._client, self._keys, queue, id)
+
+    async def queues(self) -> Sequence[str]:
+        """Name the queues that hold jobs or failed jobs."""
+        return await self._browsing.queues()
+
+    async def examine(self, queues: Sequence[str]) -> Examination:
+        """Ask every server how it is set up; a queue has no settings of its own."""
+        return await examining.examine(self._client)
 
     async def keep(self, batch: Sequence[FailedRecord]) -> None:
         """Store each record once."""
@@ -151,9 +177,19 @@ class RedisBackend:
         """Remove the record."""
         return await self._failed.discard(record)
 
-    async def failed_purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def failed_purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         """Remove the oldest records past the age or beyond the count."""
-        return await self._failed.purge(older_than=older_than, keep=keep, limit=limit)
+        return await self._failed.purge(queue=queue, older_than=older_than, keep=keep, limit=limit)
+
+    async def read_notes(self, keys: Sequence[NoteKey]) -> Sequence[Note | Exception]:
+        """Return what each note says."""
+        return await self._notes.read(keys)
+
+    async def write_notes(self, batch: Sequence[Noting]) -> Sequence[Answer]:
+        """Write notes and store their messages in one script, in a cluster one for each slot."""
+        return await self._notes.write(batch)
 
     async def _dial_for_hints(self, on_push: Callable[[Reply], None]) -> Link:
         return await self._dialler.dial(await self._client.address(), on_push)

@@ -21,6 +21,7 @@ _PATIENCE = 5.0
 """Seconds for which a refusal that will pass is waited out; the caller is told after them."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
 _MOST_HOPS = 16
+_SCAN_STEP = 1_000
 
 
 class Client:
@@ -48,6 +49,28 @@ class Client:
     async def command(self, *command: Argument, slot: int, lane: int) -> Reply:
         """Send a plain command and return its reply; see `run`."""
         return await self._sent(packed(command), slot, lane)
+
+    async def scan(self, pattern: bytes, *, lane: int) -> set[bytes]:
+        """Return every key that matches, of all nodes, in small steps that hold nobody up.
+
+        A key that a cluster moves from one node to another meanwhile may be missed.
+        """
+        found: set[bytes] = set()
+        for node in await self._topology.primaries():
+            cursor = b"0"
+            while True:
+                command = packed((b"SCAN", cursor, b"MATCH", pattern, b"COUNT", _SCAN_STEP))
+                reply = await self._once(node, command, lane, is_asking=False)
+                assert isinstance(reply, list)
+                cursor, keys = reply
+                found.update(keys)
+                if cursor == b"0":
+                    break
+        return found
+
+    async def primaries(self) -> Sequence[Node]:
+        """Return the nodes that hold all keys between them."""
+        return await self._topology.primaries()
 
     async def link(self) -> Link:
         """Return a link to a server, for asking it about itself."""

@@ -51,6 +51,12 @@ class Cluster:
         """Return the node that answered last."""
         return self._at(await self.address())
 
+    async def primaries(self) -> Sequence[Node]:
+        """Return the nodes of the map, which is read anew first."""
+        self._is_doubtful = True
+        await self._read_map()
+        return [self._at(address) for address in dict.fromkeys(self._slots.values())]
+
     async def lost(self, slot: int) -> bool:
         """Read the map anew; say whether it names another node for the slot."""
         before = self._slots.get(slot)

@@ -73,16 +73,18 @@ class FailedJobs:
         """Remove the record; False when it is gone."""
         return await self._of(record.queue).remove([place_of(record)]) == 1
 
-    async def purge(self, *, older_than: float | None, keep: int | None, limit: int) -> int:
+    async def purge(
+        self, *, queue: str | None, older_than: float | None, keep: int | None, limit: int
+    ) -> int:
         """Remove up to `limit` of the oldest records past an age, or beyond a count."""
         old: list[Place] = []
         if older_than is not None:
-            old = await self._places(least_age=older_than, limit=limit)
+            old = await self._places(queue=queue, least_age=older_than, limit=limit)
         if keep is not None:
-            surplus = min(limit, await self.count(queue=None, job=None) - keep)
+            surplus = min(limit, await self.count(queue=queue, job=None) - keep)
             if surplus > len(old):
-                old = await self._places(limit=surplus)
-        return sum(await _all([self._of(queue).remove(places) for queue, places in _by_queue(old).items()]))
+                old = await self._places(queue=queue, limit=surplus)
+        return sum(await _all([self._of(name).remove(places) for name, places in _by_queue(old).items()]))
 
     def _of(self, queue: str) -> FailedQueue:
         return FailedQueue(self._client, self._keys.of(queue), queue)

@@ -15,6 +15,7 @@ class QueueKeys(NamedTuple):
     * `counts`: a hash of `attempts:lost` by id, for the few jobs that have any
     * `failed`, `failed_order`, `failed_names`: the failed jobs, see `lua/records.lua`
     * `channel`: where arrivals on an empty queue are announced
+    * `note:…`: what a note says after its token and a colon; see `KeySpace.note`
     * `scratch`: three keys that exist only while a script runs
     """
 
@@ -39,6 +40,8 @@ class KeySpace:
         self._queues: dict[str, QueueKeys] = {}
         self.registry = f"{prefix}:queues-with-failed-jobs".encode()
         """A set of queue names. It may name queues without failed jobs, and never misses one with some."""
+        self.around_a_name = (f"{prefix}:{{".encode(), b"}:")
+        """What stands before and after a queue's name in each of its keys."""
 
     def of(self, queue: str) -> QueueKeys:
         """Return the queue's keys."""
@@ -46,6 +49,10 @@ class KeySpace:
         if keys is None:
             keys = self._queues[queue] = _made(f"{self._prefix}:{{{queue}}}:")
         return keys
+
+    def note(self, queue: str, key: str) -> bytes:
+        """Return the key of a note beside the queue's jobs."""
+        return f"{self._prefix}:{{{queue}}}:note:{key}".encode()
 
 
 def _made(stem: str) -> QueueKeys:

@@ -29,6 +29,9 @@ class Topology(Protocol):
     async def any_node(self) -> Node:
         """Return a node that answers for them all; raise `NotDispatched` if none does."""
 
+    async def primaries(self) -> Sequence[Node]:
+        """Return the nodes that hold all keys between them; raise `NotDispatched` if they can't be told."""
+
     async def lost(self, slot: int) -> bool:
         """Note that the slot's node can't be reached; say whether another one serves it now."""
 
@@ -61,6 +64,10 @@ class SingleServer:
     async def any_node(self) -> Node:
         """There is one."""
         return self._node
+
+    async def primaries(self) -> Sequence[Node]:
+        """There is one."""
+        return [self._node]
 
     async def lost(self, slot: int) -> bool:
         """There is no other."""
@@ -109,6 +116,10 @@ class SentinelMaster:
     async def any_node(self) -> Node:
         """There is one master."""
         return self._node
+
+    async def primaries(self) -> Sequence[Node]:
+        """There is one master."""
+        return [self._node]
 
     async def lost(self, slot: int) -> bool:
         """Whoever is the master now was asked for just before."""

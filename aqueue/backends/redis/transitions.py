@@ -1,4 +1,7 @@
-"""The changes of a job's state that a caller asks for, item by item, one script for each queue in a batch."""
+"""The changes of a job's state that a caller asks for, item by item: one script for each queue in a batch.
+
+Pushes are one script for all queues of a slot, and so for all there are where nothing is partitioned.
+"""
 
 import asyncio
 import math
@@ -16,6 +19,7 @@ from aqueue.port import Answer, Failing, Message, Releasing, Reserved, Stored, V
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Place = TypeVar("Place", str, int)
 
 _PUSHING, _SETTLING = 0, 1
 """Lanes: a large push does not hold up a settlement, where there is more than one connection."""
@@ -31,16 +35,18 @@ class Transitions:
         self._lease = microseconds(lease)
 
     async def push(self, batch: Sequence[Message]) -> Sequence[Stored]:
-        """Store each message, in order."""
-        return await _by_queue(batch, _of_message, self._push)
+        """Store each message, in order, those whose queues share a slot in one act."""
+        if self._client.is_partitioned:
+            return await by_place(batch, self._slot_of, self._push)
+        return await self._push(self._slot_of(batch[0]), batch) if batch else []
 
     async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
         """Remove each job that its delivery still holds."""
-        return await _by_queue(batch, _of_reserved, self._ack)
+        return await by_place(batch, _of_reserved, self._ack)
 
     async def release(self, batch: Sequence[Releasing]) -> Sequence[Answer]:
         """Put each job back that its delivery still holds."""
-        return await _by_queue(batch, _of_inner, self._release)
+        return await by_place(batch, _of_inner, self._release)
 
     async def fail(self, batch: Sequence[Failing]) -> Sequence[Answer]:
         """Swap each job that its delivery still holds for its record.
@@ -49,21 +55,31 @@ class Transitions:
         """
         if self._client.is_partitioned:
             await self._failed.register({item.reserved.queue for item in batch})
-        return await _by_queue(batch, _of_inner, self._fail)
+        return await by_place(batch, _of_inner, self._fail)
 
     async def extend(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
         """Start each lease anew that its delivery still holds."""
-        return await _by_queue(batch, _of_reserved, self._extend)
+        return await by_place(batch, _of_reserved, self._extend)
 
-    async def _push(self, queue: str, batch: Sequence[Message]) -> list[None]:
-        keys = self._keys.of(queue)
-        arguments: list[Argument] = [keys.channel]
+    async def _push(self, slot: int, batch: Sequence[Message]) -> list[None]:
+        jobs: dict[str, list[Argument]] = {}
         for message in batch:
+            of_queue = jobs.get(message.queue)
+            if of_queue is None:
+                of_queue = jobs[message.queue] = []
             delay = message.delay
-            arguments += (message.id, microseconds(delay) if delay else 0, message.payload)
-        names = (keys.pending, keys.delayed, keys.jobs)
-        await self._client.run(_PUSH, names, arguments, slot=keys.slot, lane=_PUSHING)
+            of_queue += (message.id, microseconds(delay) if delay else 0, message.payload)
+        names: list[bytes] = []
+        arguments: list[Argument] = []
+        for queue, of_queue in jobs.items():
+            keys = self._keys.of(queue)
+            names += (keys.pending, keys.delayed, keys.jobs)
+            arguments += (keys.channel, len(of_queue) // 3, *of_queue)
+        await self._client.run(_PUSH, names, arguments, slot=slot, lane=_PUSHING)
         return [None] * len(batch)
+
+    def _slot_of(self, message: Message) -> int:
+        return self._keys.of(message.queue).slot
 
     async def _ack(self, queue: str, batch: Sequence[Reserved]) -> list[Verdict]:
         keys = self._keys.of(queue)
@@ -119,23 +135,23 @@ def _verdicts(stale: Reply, items: int) -> list[Verdict]:
     return verdicts
 
 
-async def _by_queue(
+async def by_place(
     batch: Sequence[Item],
-    queue_of: Callable[[Item], str],
-    send: Callable[[str, Sequence[Item]], Awaitable[Sequence[Result]]],
+    place_of: Callable[[Item], Place],
+    send: Callable[[Place, Sequence[Item]], Awaitable[Sequence[Result]]],
 ) -> Sequence[Result | Exception]:
-    """Send each queue's items together, all queues at once; an error concerns its queue's items alone."""
-    queues: dict[str, list[int]] = {}
+    """Send the items of each queue or slot together, all at once; an error concerns these items alone."""
+    places: dict[Place, list[int]] = {}
     for position, item in enumerate(batch):
-        queues.setdefault(queue_of(item), []).append(position)
-    if len(queues) == 1:
-        return await send(next(iter(queues)), batch)
+        places.setdefault(place_of(item), []).append(position)
+    if len(places) == 1:
+        return await send(next(iter(places)), batch)
     answers = await asyncio.gather(
-        *(send(queue, [batch[at] for at in positions]) for queue, positions in queues.items()),
+        *(send(place, [batch[at] for at in positions]) for place, positions in places.items()),
         return_exceptions=True,
     )
     results: dict[int, Result | Exception] = {}
-    for positions, answer in zip(queues.values(), answers, strict=True):
+    for positions, answer in zip(places.values(), answers, strict=True):
         if isinstance(answer, Exception):
             results |= dict.fromkeys(positions, answer)
         elif isinstance(answer, BaseException):
@@ -143,10 +159,6 @@ async def _by_queue(
         else:
             results |= dict(zip(positions, answer, strict=True))
     return [results[position] for position in range(len(batch))]
-
-
-def _of_message(message: Message) -> str:
-    return message.queue
 
 
 def _of_reserved(reserved: Reserved) -> str:
