@@ -4,7 +4,9 @@
 #   make check            what has to pass before a change is done: lint, types, test
 #   make fuzz             damaged payloads down every path: nothing lost, nothing run that isn't proved
 #   make bench-overhead   what aqueue itself costs a job, in memory   (make bench-overhead ARGS=--profile)
+#   make compatibility    the contract suite on every store, and docs/compatibility.md anew (ARGS='redis valkey': on these)
 #   make bench-redis      aqueue beside arq, SAQ and taskiq on a Redis of its own   (make bench-redis ARGS='--rounds 1')
+#   make bench-rabbitmq   aqueue beside taskiq-aio-pika and FastStream on a RabbitMQ of its own
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +21,7 @@ RUNNABLE := $(VENV)/.runnable
 DEVELOPED := $(VENV)/.developed
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-twice fuzz lint types check format clean
+.PHONY: demo test test-twice fuzz compatibility lint types check format clean
 
 # Most tests wait for a store, a lease or a process, so more of them than there are cores run side by side.
 JOBS ?= 3
@@ -39,6 +41,11 @@ test-twice: test
 fuzz: $(DEVELOPED)
 	@cd tests && PYTHONPATH=.:.. $(CURDIR)/$(BIN)/python -m fuzz $(ARGS)
 
+# It takes minutes on the stores that have leases to wait out.
+compatibility: $(DEVELOPED)
+	@bash .ci/servers
+	@cd tests && PYTHONPATH=.:.. $(CURDIR)/$(BIN)/python -m compatibility $(ARGS)
+
 lint: $(DEVELOPED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,6 +60,9 @@ bench-overhead: $(DEVELOPED)
 
 bench-redis: $(RUNNABLE)
 	@$(BIN)/python -m benchmarks.redis_peers $(ARGS)
+
+bench-rabbitmq: $(RUNNABLE)
+	@$(BIN)/python -m benchmarks.rabbitmq_peers $(ARGS)
 
 format: $(DEVELOPED)
 	$(BIN)/ruff check --fix .

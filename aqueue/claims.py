@@ -20,6 +20,10 @@ class Claims:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
 
+    def check_kept(self) -> None:
+        """Raise `NotesMissing` on a store without notes."""
+        self._notes.check_kept()
+
     async def push(self, message: Message, claim: Claim) -> str:
         """Store the message if its key is free, and return the id of the job that has the key now.
 

@@ -1,12 +1,12 @@
 """From a URL to a queue. The only place that knows which backend serves which scheme."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from aqueue.contract.signing import Keyring
+from aqueue.environment import Environment
 from aqueue.errors import InvalidQueueArgument, QueueUnavailable, Unsupported
 from aqueue.port import Backend, StoreOptions
 from aqueue.queue import Queue, QueueOptions
@@ -15,7 +15,7 @@ from aqueue.urls import StoreURL, parse_url
 
 if TYPE_CHECKING:
     from aqueue.handlers import Handlers
-    from aqueue.middleware import Middleware
+    from aqueue.middleware import Bindable, Middleware
     from aqueue.scope import ScopeProvider
 
 Opener = Callable[[StoreURL, StoreOptions], Backend]
@@ -23,6 +23,7 @@ Opener = Callable[[StoreURL, StoreOptions], Backend]
 # scheme -> (module with `from_url`, the extra that installs its driver)
 _BACKENDS: Mapping[str, tuple[str, str | None]] = {
     "memory": ("aqueue.backends.memory", None),
+    "file": ("aqueue.backends.file", None),
     "sqlite": ("aqueue.backends.sqlite", None),
     "postgresql": ("aqueue.backends.postgres", "postgres"),
     "postgres": ("aqueue.backends.postgres", "postgres"),
@@ -35,17 +36,21 @@ _BACKENDS: Mapping[str, tuple[str, str | None]] = {
     "mysql": ("aqueue.backends.mysql", "mysql"),
     "mariadb": ("aqueue.backends.mysql", "mysql"),
     "mysql+asyncmy": ("aqueue.backends.mysql", "mysql"),
+    "sqs": ("aqueue.backends.sqs", "sqs"),
+    "amqp": ("aqueue.backends.rabbitmq", "rabbitmq"),
+    "amqps": ("aqueue.backends.rabbitmq", "rabbitmq"),
 }
 _INLINE = "inline"
+_LEASE = 60.0
 _ENTRY_POINTS = "aqueue.backends"
 
 
 def connect(
     url: str,
     *,
-    lease: float = 60.0,
+    lease: float = _LEASE,
     keyring: Keyring | None = None,
-    accept_unsigned: bool = False,
+    accept_unsigned: bool | datetime = False,
     failed: str | None = None,
     keep_failed: timedelta | int | None = None,
     call_timeout: float = 10.0,
@@ -54,15 +59,19 @@ def connect(
     meter_provider: Any = None,
     handlers: "Handlers | Iterable[object] | None" = None,
     scope: "ScopeProvider | None" = None,
-    middleware: "Sequence[Middleware]" = (),
+    middleware: "Sequence[Middleware | Bindable]" = (),
+    results: float | timedelta | None = None,
 ) -> Queue:
     """Return a queue over the store the URL names; nothing is opened or read until `open` or `async with`.
 
-    `lease` and `call_timeout` are seconds. `failed` is the URL of another store that keeps this queue's
-    failed jobs; `keep_failed` bounds how long (a timedelta) or how many (a count). `clock` returns seconds
-    since the epoch, for stores that have no clock of their own. `handlers`, `scope` and `middleware` are for
-    `inline://`, which handles jobs inside `push` (SYNC-1). Raises `InvalidQueueArgument` for an unknown
-    scheme or option, `QueueUnavailable` when a driver is not installed.
+    `lease` and `call_timeout` are seconds. `keyring` seals every job and opens what was sealed; with it
+    `accept_unsigned` says whether, or until when (an aware datetime), jobs without a seal are read. `failed`
+    is the URL of another store that keeps this queue's failed jobs; `keep_failed` bounds how long (a
+    timedelta) or how many (a count). `clock` returns seconds since the epoch, for stores that have no clock
+    of their own. `handlers`, `scope` and `middleware` are for `inline://`, which handles jobs inside `push`
+    (SYNC-1). `results` is for how long (seconds or a timedelta) results are kept of jobs that don't say it
+    themselves (RESULT-1). Raises `NotesMissing` where they can't be, `InvalidQueueArgument` for an unknown
+    scheme or option, `QueueUnavailable` when a driver or the cipher is not installed.
     """
     options = QueueOptions(
         lease=lease,
@@ -70,6 +79,7 @@ def connect(
         keyring=keyring,
         accept_unsigned=accept_unsigned,
         keep_failed=keep_failed,
+        results=results,
         **({} if clock is None else {"clock": clock}),
     )
     providers = {"tracer_provider": tracer_provider, "meter_provider": meter_provider}
@@ -92,20 +102,29 @@ def connect(
 def connect_from_env(name: str | None = None) -> Queue:
     """Return the queue that `AQUEUE_URL` names, or `AQUEUE_<NAME>_URL` for a named connection.
 
-    `AQUEUE_LEASE_SECONDS` or `AQUEUE_<NAME>_LEASE_SECONDS` set its lease.
+    `AQUEUE_LEASE_SECONDS` or `AQUEUE_<NAME>_LEASE_SECONDS` set its lease, `…_FAILED_STORE` is the URL of
+    another store for its failed jobs. `…_SIGNING_KEYS`, `…_SIGNING_KEYS_FILE`, `…_ENCRYPT` and
+    `…_ACCEPT_UNSIGNED` make its keyring; those without a name are for every connection (SIGN-1).
     """
-    url, variable = url_from_env(name), f"{_prefix(name)}LEASE_SECONDS"
-    lease = os.environ.get(variable)
-    return connect(url) if lease is None else connect(url, lease=_seconds(lease, variable))
+    environment = Environment(name=name)
+    return connect(
+        environment.url,
+        lease=environment.lease(_LEASE),
+        keyring=environment.keyring,
+        accept_unsigned=environment.accept_unsigned,
+        failed=environment.failed,
+    )
+
+
+def connect_with_env_keys(url: str) -> Queue:
+    """Return the queue of this URL with the keyring that `connect_from_env` would give it."""
+    environment = Environment()
+    return connect(url, keyring=environment.keyring, accept_unsigned=environment.accept_unsigned)
 
 
 def url_from_env(name: str | None = None) -> str:
     """Return the URL that `connect_from_env` uses; raises `InvalidQueueArgument` where none is set."""
-    variable = f"{_prefix(name)}URL"
-    url = os.environ.get(variable)
-    if not url:
-        raise InvalidQueueArgument(f"set {variable} to a connection URL, for instance sqlite:///jobs.db")
-    return url
+    return Environment(name=name).url
 
 
 def migration_sql(url: str, *, after: int = 0) -> str:
@@ -153,14 +172,3 @@ def _third_party(scheme: str) -> Opener:
             return opener
     known = ", ".join(sorted({*_BACKENDS, _INLINE, *(entry_point.name for entry_point in found)}))
     raise InvalidQueueArgument(f"unknown URL scheme {scheme!r}; known: {known}")
-
-
-def _prefix(name: str | None) -> str:
-    return "AQUEUE_" if name is None else f"AQUEUE_{name.upper().replace('-', '_')}_"
-
-
-def _seconds(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidQueueArgument(f"{name} must be a number of seconds") from None

@@ -7,9 +7,12 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from aqueue.contract.envelope import Envelope
+from aqueue.contract.occurrence import Occurrence, occurrence_in
+from aqueue.contract.results import standing_at
 from aqueue.errors import JobReconstructionError
 from aqueue.jobs import job_type
 from aqueue.port import Receipt, Reserved
+from aqueue.progress import Reporter
 
 T = TypeVar("T")
 
@@ -23,6 +26,7 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
     reserved: Reserved
     envelope: Envelope
     _args: dict[str, Any] | None = None
+    _reporter: Reporter | None = None
 
     def __repr__(self) -> str:
         return f"<Delivery {self.name} {self.id} on {self.queue!r}, attempt {self.attempt}>"
@@ -90,6 +94,33 @@ class Delivery(msgspec.Struct, frozen=True, eq=False):
     def metadata(self) -> Mapping[str, str]:
         """What travels beside the arguments: the trace context and the like."""
         return self.envelope.metadata
+
+    @property
+    def occurrence(self) -> Occurrence | None:
+        """The time of a schedule that it was pushed for, None for an ordinary job (OCC-1).
+
+        Raises `JobReconstructionError` for one that can't be read.
+        """
+        return occurrence_in(self.envelope.metadata)
+
+    async def progress(self, fraction: float, text: str = "") -> None:
+        """Say how far the job is, from 0 to 1, for `queue.progress(id)`; written now and then (RESULT-2).
+
+        For a job whose results aren't kept nothing is written. Raises `InvalidQueueArgument`, and nothing
+        that the store may raise.
+        """
+        standing = standing_at(fraction, text, self.attempt)
+        if self._reporter is not None:
+            await self._reporter.tell(standing)
+
+    def report_to(self, reporter: Reporter) -> None:
+        """Have `progress` tell this; the queue calls it before an attempt."""
+        msgspec.structs.force_setattr(self, "_reporter", reporter)
+
+    async def finish_reporting(self) -> None:
+        """Have the last word of `progress` written; the queue calls it before it settles the job."""
+        if self._reporter is not None:
+            await self._reporter.finish()
 
     @property
     def receipt(self) -> Receipt:

@@ -8,32 +8,43 @@ Who is to blame decides the branch::
     ├── UnserializableJob (ValueError)      the caller: a value that can't travel
     ├── Unsupported                         the caller: this backend has no such capability
     │   ├── NotClearable
-    │   └── FailedStoreMissing
+    │   ├── FailedStoreMissing
+    │   └── NotesMissing
     ├── QueueUnavailable                    the set-up: an extra that isn't installed
     ├── KeyringMissing                      the set-up: sealed jobs, no keys
+    ├── KeyInUse                            the caller: a key that still seals jobs
     ├── UnknownEnvelopeVersion              the set-up: a newer aqueue wrote this
     ├── QueueClosed                         the caller: a queue that isn't open
     ├── StoreError                          the store
     │   ├── ConnectionFailed                the write was certainly never dispatched
     │   ├── OutcomeUnknown                  the write may have been applied
     │   ├── StoreRefused                    the store answered that it did nothing
+    │   │   └── NoteContended               others changed the note each time first
     │   └── PublishNotConfirmed             RabbitMQ answered anything but an acknowledgement
+    ├── UnknownTopic (LookupError)          the caller: a topic that nobody subscribes to
+    ├── UnknownSchedule (LookupError)       the caller: a schedule that this scheduler doesn't have
+    ├── ResultFailed                        the job whose result was asked for failed
+    ├── ResultMissing (LookupError)         no result is kept of the job
+    │   └── ResultTimeout (TimeoutError)    none came in time
     ├── PushManyError                       some of a batch was not stored
+    │   └── PublishManyError                some subscribers of a topic got no copy
     ├── StaleDelivery                       the fence: this delivery is not leased any more
     ├── MalformedJobSettled                 stored bytes nobody can read were set aside
     ├── UnhandledJob                        the job: no handler knows its name
     ├── JobReconstructionError              the job: its arguments don't fit the code
     ├── UnresolvableParameter               the job: a `handle()` parameter nothing provides
     ├── JobLost                             the job: its lease ran out too often
+    ├── StopPropagation                     raised *by* inline listeners to end an event's way
     └── JobSignal                           raised *by* handlers to choose an ending
         ├── Retry
         ├── Snooze
+        │   └── OccurrenceLost              the fence: somebody else may run this occurrence by now
         └── Discard
 
 Messages name the job, the queue and what to change; never an argument's value, never a secret.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 
@@ -74,12 +85,24 @@ class FailedStoreMissing(Unsupported):
     """The backend keeps no failed jobs of its own and no `failed=` store was given (FAIL-1)."""
 
 
+class NotesMissing(Unsupported):
+    """The backend keeps no notes, and what was asked for is built on them (NOTE-1)."""
+
+
 class QueueUnavailable(AqueueError):
     """A backend's driver is not installed; the message holds the exact `pip install`."""
 
 
 class KeyringMissing(AqueueError):
     """A sealed job met a queue without keys: a mistake in the set-up, so nothing was settled (SIGN-1)."""
+
+
+class KeyInUse(AqueueError):
+    """A key still seals jobs, or is the active one, so it can't be retired; `counts` says where (SIGN-3)."""
+
+    def __init__(self, message: str, counts: Mapping[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.counts = dict(counts or {})
 
 
 class UnknownEnvelopeVersion(AqueueError):
@@ -110,6 +133,10 @@ class StoreRefused(StoreError):
     """The store answered that it did nothing: full, read-only, busy, forbidden."""
 
 
+class NoteContended(StoreRefused):
+    """Others changed the note each time before this call could; it wrote nothing, so try again (NOTE-1)."""
+
+
 class PublishNotConfirmed(StoreError):
     """The broker answered anything but an acknowledgement (PUSH-5)."""
 
@@ -121,6 +148,45 @@ class PushManyError(AqueueError):
         failed = sum(1 for outcome in outcomes if isinstance(outcome, Exception))
         super().__init__(f"{failed} of {len(outcomes)} jobs were not stored; .outcomes tells which")
         self.outcomes = tuple(outcomes)
+
+
+class PublishManyError(PushManyError):
+    """Some queues got no copy of the job; `queues` has an id or an error for each of them (TOPIC-1)."""
+
+    def __init__(self, queues: Mapping[str, str | Exception]) -> None:
+        super().__init__(tuple(queues.values()))
+        self.queues = dict(queues)
+
+
+class UnknownTopic(AqueueError, LookupError):
+    """Nobody subscribes to the topic; nothing was sent (TOPIC-1)."""
+
+
+class UnknownSchedule(AqueueError, LookupError):
+    """The scheduler has no schedule of this name; nothing was done (CRON-1)."""
+
+
+class ResultFailed(AqueueError):
+    """The job whose result was asked for failed, as `reason`, `error_type` and `error` tell (RESULT-1)."""
+
+    def __init__(self, job_id: str, *, reason: str, error_type: str = "", error: str = "") -> None:
+        super().__init__(f"job {job_id} failed ({reason})" + (f": {error_type}" if error_type else ""))
+        self.job_id = job_id
+        self.reason = reason
+        self.error_type = error_type
+        self.error = error
+
+
+class ResultMissing(AqueueError, LookupError):
+    """No result is kept of this job, or none that can be read (RESULT-1)."""
+
+    def __init__(self, job_id: str, why: str) -> None:
+        super().__init__(f"no result of job {job_id}: {why}")
+        self.job_id = job_id
+
+
+class ResultTimeout(ResultMissing, TimeoutError):
+    """No result of this job came in the time that was given (RESULT-1)."""
 
 
 class StaleDelivery(AqueueError):
@@ -165,6 +231,10 @@ class JobLost(AqueueError):
     """The job's lease ran out too often without a settlement; it was set aside unrun (ATT-3)."""
 
 
+class StopPropagation(AqueueError):
+    """Raised by an inline listener: those registered after it don't hear of this event (EVENT-1)."""
+
+
 class JobSignal(AqueueError):
     """Raised by a handler to choose its delivery's ending."""
 
@@ -183,6 +253,13 @@ class Snooze(JobSignal):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the handler snoozed for {seconds} s")
         self.seconds = seconds
+
+
+class OccurrenceLost(Snooze):
+    """The runtime's lease on an occurrence passed on while its job ran; nothing is completed (OCC-1).
+
+    The delivery goes back uncounted, and asks again who owns the occurrence.
+    """
 
 
 class Discard(JobSignal):

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from aqueue.contract.following import is_followed
 from aqueue.contract.retry import Backoff, BackoffFunction
 from aqueue.contract.settlement import is_handed_out_too_often, is_poison
-from aqueue.contract.unique import UNIQUE_KEY
 from aqueue.delivery import Delivery
 from aqueue.errors import JobLost
 from aqueue.handlers import Handlers
@@ -96,8 +96,8 @@ class Handling:
             run.declared = declared = route.job_type
             if reserved.lost or self._counts_hand_outs:
                 self._check_may_run(delivery, declared)
-            if UNIQUE_KEY in envelope.metadata:
-                await asked(self._queue.claims.free(delivery, "started"))
+            if envelope.metadata and is_followed(envelope.metadata):
+                await asked(self._queue.endings.begin(delivery))
             if scope.initializers:
                 await scope.initialize()
             run.job = job = route.restore(bytes(envelope.args))
@@ -105,11 +105,11 @@ class Handling:
             if timeout is not None:
                 run.limit(timeout)
             if route.around is not None:
-                await route.around(delivery, lambda _: self._call(route, job, scope))
+                await route.around(delivery, lambda _: self._call(run, route, scope))
             elif route.direct is not None:
-                await route.direct(job)
+                run.value = await route.direct(job)
             else:
-                await route.call(job, scope, self._threads.run)
+                run.value = await route.call(job, scope, self._threads.run)
         except BaseException as raised:  # noqa: BLE001 - whatever user code raises is its job's failure
             error = raised
         if run.end_handling():
@@ -133,11 +133,11 @@ class Handling:
                 f"{self.policy.max_lost} lost leases"
             )
 
-    async def _call(self, route: Route, job: object, scope: RequestScope) -> None:
+    async def _call(self, run: Run, route: Route, scope: RequestScope) -> None:
         """Call the handler for middleware; called again, it gets fresh dependencies (MID-1)."""
         error: BaseException | None = None
         try:
-            await route.call(job, scope, self._threads.run)
+            run.value = await route.call(run.job, scope, self._threads.run)
         except BaseException as raised:  # noqa: BLE001 - raised again below, once the scope has seen it
             error = raised
         if scope.has_function_exits:

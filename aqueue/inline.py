@@ -6,23 +6,23 @@ behind middleware, in the pusher's own task. Delays and attempts are checked and
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import anyio
 
 from aqueue.backends.inline import InlineBackend
-from aqueue.contract.envelope import decode_envelope
 from aqueue.delivery import Delivery
 from aqueue.errors import InvalidQueueArgument
 from aqueue.events import Outcome, log_quietly
 from aqueue.handlers import Handlers
 from aqueue.handling import Handling, Policy, closing_deadline
-from aqueue.middleware import Middleware
+from aqueue.middleware import Bindable, Middleware
 from aqueue.port import Message, Reserved
-from aqueue.queue import Queue, QueueOptions, payload_opener
+from aqueue.queue import Queue, QueueOptions
 from aqueue.running import Run
 from aqueue.scope import AppScope, RequestScope, ScopeProvider
+from aqueue.sealing import OpenEnvelope, envelope_opener
 from aqueue.telemetry import Telemetry
 from aqueue.threads import Threads
 from aqueue.urls import StoreURL
@@ -33,18 +33,16 @@ _MOST_THREADS = 40
 class InlineRunner:
     """Runs the job inside a message, and lets its pusher have the handler's error."""
 
-    def __init__(
-        self, handling: Handling, telemetry: Telemetry, open_payload: Callable[[bytes], bytes]
-    ) -> None:
+    def __init__(self, handling: Handling, telemetry: Telemetry, open_envelope: OpenEnvelope) -> None:
         self._handling = handling
         self._telemetry = telemetry
-        self._open_payload = open_payload
+        self._open_envelope = open_envelope
 
     async def perform(self, message: Message) -> None:
         """Handle one job; raise what its handler raised, or else what closing its scope raised."""
         task = asyncio.current_task()
         assert task is not None
-        envelope = decode_envelope(self._open_payload(message.payload))
+        envelope = self._open_envelope(message.payload)
         delivery = Delivery(Reserved(message.id, message.queue, message.payload, None, attempt=1), envelope)
         scope = self._handling.begin(delivery)
         span = self._handling.start_span(delivery)
@@ -79,7 +77,7 @@ def inline_queue(
     *,
     handlers: Handlers | Iterable[object] | None,
     scope: ScopeProvider | None,
-    middleware: Sequence[Middleware],
+    middleware: Sequence[Middleware | Bindable],
 ) -> Queue:
     """Return a queue that handles its jobs itself; raises what building a `Worker` with the same would."""
     url.read_options({})
@@ -96,5 +94,8 @@ def inline_queue(
         policy=Policy(max_lost=0, worker="inline"),
         threads=Threads(_MOST_THREADS),
     )
-    backend.perform = InlineRunner(handling, telemetry, payload_opener(options)).perform
+    open_envelope = envelope_opener(
+        options.keyring, accept_unsigned=options.accept_unsigned, clock=options.clock
+    )
+    backend.perform = InlineRunner(handling, telemetry, open_envelope).perform
     return queue

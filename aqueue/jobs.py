@@ -23,6 +23,7 @@ from types import FunctionType
 from typing import (
     Any,
     Generic,
+    Literal,
     ParamSpec,
     Protocol,
     TypeAlias,
@@ -38,6 +39,7 @@ from aqueue.contract.hints import Scope
 from aqueue.contract.kinship import is_under
 from aqueue.contract.names import check_max_attempts, check_queue_name, check_seconds
 from aqueue.contract.plain import Restore, plain_restorer
+from aqueue.contract.results import Keep, check_results
 from aqueue.contract.retry import Backoff, BackoffFunction, check_backoff
 from aqueue.contract.unique import Unique
 from aqueue.errors import InvalidJob, InvalidQueueArgument, JobReconstructionError
@@ -89,6 +91,7 @@ class JobType:
     timeout: float | None
     middleware: tuple[JobMiddleware, ...]
     unique: Unique | None
+    results: Keep
     payload: type
     codec: ArgsCodec
     restore: Restore
@@ -150,6 +153,7 @@ def job(
     aliases: Sequence[str] = (),
     middleware: Sequence[JobMiddleware] = (),
     unique: Unique | None = None,
+    results: float | timedelta | Literal[False] | None = None,
 ) -> _Decorator: ...
 
 
@@ -165,13 +169,15 @@ def job(
     aliases: Sequence[str] = (),
     middleware: Sequence[JobMiddleware] = (),
     unique: Unique | None = None,
+    results: float | timedelta | Literal[False] | None = None,
 ) -> object:
     """Declare a class or a function as a job, bare or with options.
 
     `name` is its wire name (the importable path by default); `aliases` are older names that stay readable
     (ARG-4). `queue`, `max_attempts`, `backoff` and `timeout` (seconds) are what a push and the worker use
     unless told otherwise. `middleware` runs around its handler (MID-1). While a job holds its `unique` key,
-    pushes of the same key store nothing new (UNIQUE-1).
+    pushes of the same key store nothing new (UNIQUE-1). What it returns is kept for `results` seconds; with
+    False never, whatever the connection says (RESULT-1).
 
     Raises `InvalidJob` for a field that can't be restored exactly, or a bad name (ARG-2), and
     `InvalidQueueArgument` for another bad option (PUSH-1).
@@ -185,6 +191,7 @@ def job(
         timeout=timeout,
         middleware=middleware,
         unique=unique,
+        results=results,
     )
     scope = scope_of(sys._getframe(1))
     if target is None:
@@ -262,6 +269,7 @@ class _Options:
     timeout: float | None
     middleware: tuple[JobMiddleware, ...]
     unique: Unique | None
+    results: Keep
 
 
 def _declare(target: object, options: _Options, scope: Scope) -> object:
@@ -307,6 +315,7 @@ def _job_type(
         timeout=options.timeout,
         middleware=options.middleware,
         unique=options.unique,
+        results=options.results,
         payload=payload,
         codec=codec,
         restore=plainly or restore,
@@ -331,6 +340,7 @@ def _checked(
     timeout: float | timedelta | None,
     middleware: Sequence[JobMiddleware],
     unique: Unique | None = None,
+    results: object = None,
 ) -> _Options:
     return _Options(
         name=None if name is None else _check_name(name),
@@ -341,6 +351,7 @@ def _checked(
         timeout=_check_timeout(timeout),
         middleware=_check_middleware(middleware),
         unique=_check_unique(unique),
+        results=check_results(results),
     )
 
 

@@ -16,13 +16,15 @@ _SHORTEST = 0.05
 class Health:
     """How a worker does. `ok` is false from the first error of an outage to the next successful pop.
 
-    `last_claim` is when a pop last succeeded, with or without a job.
+    `last_claim` is when a pop last succeeded, with or without a job; while it is `busy`, with a job in every
+    slot, it makes none.
     """
 
     ok: bool
     running: bool
     last_claim: datetime | None
     last_error: BaseException | None
+    busy: bool = False
 
 
 class Outages:

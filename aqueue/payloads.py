@@ -21,9 +21,8 @@ from aqueue.errors import InvalidJob
 def payload_of_class(cls: type, owner: str, scope: Scope) -> tuple[type, ArgsCodec]:
     """Return the class as a frozen, slotted dataclass, and the codec of its fields."""
     _refuse_unfit(cls, owner)
-    own_repr = "__repr__" in vars(cls)
-    made_here = "__dataclass_params__" not in vars(cls)
-    payload = _frozen(cls, owner) if made_here else cls
+    own_repr = _has_own_repr(cls)
+    payload = cls if "__dataclass_params__" in vars(cls) else _frozen(cls, owner)
     try:
         shape = shape_of(payload)
         assert shape is not None
@@ -33,7 +32,7 @@ def payload_of_class(cls: type, owner: str, scope: Scope) -> tuple[type, ArgsCod
     declared = [_declared_field(field, hints[field.name]) for field in dataclasses.fields(payload)]
     scope = scope.with_name(payload.__name__, payload)
     codec = declare_codec(owner, declared, scope=scope, rebuild=payload, runs_code=shape.runs_code)
-    if made_here and not own_repr:
+    if not own_repr:
         _hide_in_repr(payload, codec)
     return payload, codec
 
@@ -185,6 +184,14 @@ _UNFIT_KINDS: Mapping[object, str] = {
 def _refuse_generator(function: FunctionType, owner: str) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidJob(f"job {owner!r} can't be declared: {function.__name__} is a generator function")
+
+
+def _has_own_repr(cls: type) -> bool:
+    """Whether the class says itself how it is shown, and not a dataclass decorator for it."""
+    if "__repr__" not in vars(cls):
+        return False
+    code = getattr(inspect.unwrap(vars(cls)["__repr__"]), "__code__", None)
+    return code is None or code.co_filename != "<string>"
 
 
 def _hide_in_repr(payload: type, codec: ArgsCodec) -> None:

@@ -1,7 +1,7 @@
 """How a job gets into the store: checked, encoded and sealed before anything is sent, then sent together."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -12,6 +12,8 @@ from aqueue.claims import Claims
 from aqueue.coalesce import Coalescer
 from aqueue.contract.envelope import SENSITIVE_KEY, VERSION, Envelope
 from aqueue.contract.names import check_delay, check_job_id, check_max_attempts, check_queue_name
+from aqueue.contract.occurrence import OCCURRENCE_KEY
+from aqueue.contract.results import RESULTS_KEY, Keep, check_results
 from aqueue.contract.unique import UNIQUE_KEY, Claim, Unique
 from aqueue.errors import (
     InvalidQueueArgument,
@@ -25,7 +27,7 @@ from aqueue.jobs import JobType, job_type
 from aqueue.port import LeaseKind, Message, Quiet, Stored, Transactional
 from aqueue.sealing import CloseEnvelope
 from aqueue.store import Store
-from aqueue.telemetry import Telemetry
+from aqueue.telemetry import PushSpan, Telemetry
 
 DEFAULT_QUEUE = "default"
 
@@ -42,6 +44,12 @@ class Prepared(Quiet, frozen=True):
     max_attempts: int | None
     sensitive: str
     claim: Claim | None = None
+    occurrence: str = ""
+    extra: dict[str, str] | None = None
+
+    def along_with(self, metadata: Mapping[str, str] | None) -> "Prepared":
+        """Return the same job with this in its metadata as well."""
+        return replace(self, extra={**(self.extra or {}), **metadata}) if metadata else self
 
 
 class Pusher:
@@ -56,7 +64,9 @@ class Pusher:
         failed: Store,
         close_envelope: CloseEnvelope,
         clock: Callable[[], float],
+        results: Keep = None,
     ) -> None:
+        self._results = results
         self._store = store
         self._telemetry = telemetry
         self._claims = claims
@@ -85,6 +95,7 @@ class Pusher:
         max_attempts: int | None = None,
         id: str | None = None,
         unique: Unique | Literal[False] | None = None,
+        results: float | timedelta | Literal[False] | None = None,
     ) -> Prepared:
         """Check everything a caller gave and encode the arguments; nothing has been sent (PUSH-1, ARG-3)."""
         declared: JobType = type(job).__dict__.get("__aqueue_job__") or job_type(type(job))
@@ -98,7 +109,12 @@ class Pusher:
         claim = None
         if unique := declared.unique if unique is None else unique:
             claim = self._claim(unique, job, declared.name, args, seconds)
-        return Prepared(job_id, declared.name, queue, args, now, seconds, attempts, codec.sensitive, claim)
+        prepared = Prepared(
+            job_id, declared.name, queue, args, now, seconds, attempts, codec.sensitive, claim
+        )
+        keep = declared.results if results is None else check_results(results)
+        keep = self._results if keep is None else keep
+        return self._keeping_results(prepared, keep) if keep else prepared
 
     async def push(self, job: Prepared, connection: object | None) -> str:
         """Store one job and return its id; a cancellation withdraws it or leaves it to be stored."""
@@ -195,6 +211,21 @@ class Pusher:
             raise PushManyError(answers)
         return [str(answer) for answer in answers]
 
+    def message(self, job: Prepared) -> tuple[Message, PushSpan | None]:
+        """Return what to store for a job that a note is written with, and its span, to be finished then.
+
+        A span that nobody finishes was never there. Raises `UnserializableJob` for a job that is too large.
+        """
+        span = None
+        if self._telemetry.active():
+            span = self._telemetry.start_push(job.queue, job.id, job.name, len(job.args), job.delay)
+        metadata = span.metadata() if span is not None else self._telemetry.metadata()
+        return self._seal(job, metadata), span
+
+    def closed(self, job: Prepared) -> Message:
+        """Return what is stored for a job that is not pushed yet; raises `UnserializableJob` if too large."""
+        return self._seal(job, self._telemetry.metadata())
+
     async def drain(self) -> None:
         """Wait until every push under way is answered."""
         await self._coalescer.drain()
@@ -211,6 +242,13 @@ class Pusher:
             return None  # inline: the job is done before anybody could push another
         return unique.claim(job, name, args, delay)
 
+    def _keeping_results(self, job: Prepared, seconds: float) -> Prepared:
+        """Have the job say that its result is kept; under `inline://` nobody could ask for it."""
+        if self._capabilities.lease is LeaseKind.NONE:
+            return job
+        self._claims.check_kept()
+        return job.along_with({RESULTS_KEY: repr(seconds)})
+
     def _chosen_id(self, id: str) -> str:
         if not self._capabilities.idempotent_push:
             raise Unsupported(f"{self._capabilities.system} can't tell a repeated id: leave id= out")
@@ -221,6 +259,10 @@ class Pusher:
             metadata = {**metadata, SENSITIVE_KEY: job.sensitive}
         if job.claim is not None and job.claim.freed:
             metadata = {**metadata, UNIQUE_KEY: job.claim.freed}
+        if job.occurrence:
+            metadata = {**metadata, OCCURRENCE_KEY: job.occurrence}
+        if job.extra:
+            metadata = {**metadata, **job.extra}
         args = msgspec.Raw(job.args)
         payload = self._close_envelope(
             Envelope(VERSION, job.id, job.name, job.pushed_at, args, job.max_attempts, metadata)

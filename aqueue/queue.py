@@ -3,25 +3,28 @@
 import asyncio
 import contextlib
 import logging
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import anyio
 
+from aqueue.chains import PushOptions
 from aqueue.claims import Claims
-from aqueue.contract.failure import clean_text, error_text, error_traceback, error_type
+from aqueue.contract.following import is_followed
 from aqueue.contract.names import check_limit, check_queue_name, check_queue_names, check_seconds
-from aqueue.contract.signing import Keyring
-from aqueue.contract.unique import UNIQUE_KEY, Unique
+from aqueue.contract.results import check_results
+from aqueue.contract.unique import Unique
 from aqueue.delivery import Delivery
-from aqueue.errors import FailedStoreMissing, InvalidQueueArgument, NotClearable
-from aqueue.failed import FailedJobs, Retention
+from aqueue.diagnosis import Diagnosis
+from aqueue.doctor import Doctor
+from aqueue.endings import Endings
+from aqueue.errors import InvalidQueueArgument, NotClearable
+from aqueue.failed import FailedJobs
 from aqueue.inventory import KeyInventory
 from aqueue.notes import Notes
+from aqueue.plans import Batch, Chain
 from aqueue.popper import Popper
 from aqueue.port import (
     Answer,
@@ -29,39 +32,33 @@ from aqueue.port import (
     Capabilities,
     Clearable,
     DeadLetters,
-    FailedRecord,
     KeepsFailed,
     LeaseKind,
     QueueStats,
 )
 from aqueue.pusher import DEFAULT_QUEUE, Pusher
-from aqueue.sealing import envelope_closer, envelope_opener
-from aqueue.settler import Settler
+from aqueue.queue_options import (
+    QueueOptions,
+    check_keeps_failed,
+    check_lease,
+    default_results,
+    retention,
+)
+from aqueue.sealing import CloseEnvelope, OpenEnvelope, envelope_closer, envelope_opener
+from aqueue.settler import Settler, failed_record
 from aqueue.store import Store
 from aqueue.telemetry import Telemetry
+
+__all__ = ["Queue", "QueueOptions"]
 
 logger = logging.getLogger("aqueue.queue")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOptions:
-    """How a queue treats its store. Durations are seconds.
+class _Envelopes(NamedTuple):
+    """How envelopes are opened and closed: checked and sealed with the queue's keys, if it has any."""
 
-    `keep_failed` bounds the failed store: a timedelta is an age, a whole number a count, None no bound.
-    """
-
-    lease: float = 60.0
-    call_timeout: float = 10.0
-    keyring: Keyring | None = None
-    accept_unsigned: bool | datetime = False
-    keep_failed: timedelta | int | None = None
-    clock: Callable[[], float] = time.time
-
-    def __post_init__(self) -> None:
-        if check_seconds(self.call_timeout, "call_timeout") == 0 or check_seconds(self.lease, "lease") == 0:
-            raise InvalidQueueArgument("lease and call_timeout must be longer than 0 seconds")
-        if isinstance(self.keep_failed, bool) or (isinstance(self.keep_failed, int) and self.keep_failed < 0):
-            raise InvalidQueueArgument("keep_failed must be a timedelta (an age), a count from 0, or None")
+    open: OpenEnvelope
+    close: CloseEnvelope
 
 
 class Queue:
@@ -84,44 +81,62 @@ class Queue:
         self.lease = options.lease
         self._call_timeout = options.call_timeout
         self.capabilities: Capabilities = backend.capabilities
-        _check_lease(options.lease, self.capabilities)
+        check_lease(options.lease, self.capabilities)
         self.telemetry = telemetry or Telemetry(self.capabilities.system)
         self._store = Store(backend, self.telemetry, call_timeout=options.call_timeout)
         self._failed_store = self._store
         if failed is not None:
-            _check_keeps_failed(failed)
+            check_keeps_failed(failed)
             self._failed_store = Store(failed, self.telemetry, call_timeout=options.call_timeout)
-        open_envelope = envelope_opener(
-            options.keyring, accept_unsigned=options.accept_unsigned, clock=options.clock
+        envelopes = _Envelopes(
+            envelope_opener(options.keyring, accept_unsigned=options.accept_unsigned, clock=options.clock),
+            envelope_closer(options.keyring),
         )
-        close_envelope = envelope_closer(options.keyring)
         self._settler = Settler(
             self._store,
             self._failed_store,
-            _retention(self._failed_store, options.keep_failed),
+            retention(self._failed_store, options.keep_failed),
             self.telemetry,
         )
         self.send_ack = self._settler.send_ack
-        self._popper = Popper(self._store, self._settler, self.telemetry, open_envelope)
+        self._popper = Popper(self._store, self._settler, self.telemetry, envelopes.open)
+        self._add_notes(options, envelopes)
+        self.failed = FailedJobs(
+            self._failed_store,
+            self._store,
+            open_envelope=envelopes.open,
+            close_envelope=envelopes.close,
+            clock=options.clock,
+        )
+        self.keys = KeyInventory(self._store, self._failed_store, options.keyring)
+        self.doctor = Doctor(self._store, self._failed_store, options.keyring)
+        self.why = Diagnosis(self._store, self._failed_store).why
+        self._is_open = False
+
+    def _add_notes(self, options: QueueOptions, envelopes: "_Envelopes") -> None:
+        """Make what is built on notes (unique pushes, results, chains, batches) and the pusher they use."""
         self.notes = Notes(self._store)
         self.claims = Claims(self.notes)
-        self._pusher = Pusher(
+        self.pusher = Pusher(
             self._store,
             self.telemetry,
             self.claims,
             failed=self._failed_store,
-            close_envelope=close_envelope,
+            close_envelope=envelopes.close,
             clock=options.clock,
+            results=default_results(options.results, self.notes, self.capabilities),
         )
-        self.failed = FailedJobs(
-            self._failed_store,
+        self.endings = Endings(
             self._store,
-            open_envelope=open_envelope,
-            close_envelope=close_envelope,
+            self.notes,
+            self.claims,
+            self.pusher,
+            open_envelope=envelopes.open,
+            close_envelope=envelopes.close,
             clock=options.clock,
         )
-        self.keys = KeyInventory(self._store, self._failed_store, options.keyring)
-        self._is_open = False
+        self.result, self.progress = self.endings.results.get, self.endings.results.progress
+        self.batch = self.endings.batches.look
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "closed"
@@ -173,22 +188,36 @@ class Queue:
         id: str | None = None,
         connection: object | None = None,
         unique: Unique | Literal[False] | None = None,
+        results: float | timedelta | Literal[False] | None = None,
     ) -> str:
         """Store a job and return its id, once the store holds it (PUSH-3).
 
         `delay` is seconds or a timedelta, `at` an aware datetime instead; both are floors. `id` makes the
         push safe to repeat: one that its queue still holds stores nothing new (PUSH-10). `unique` replaces
-        what the job declares, False takes it away (UNIQUE-1). `connection` writes inside the caller's own
-        transaction (PUSH-8). Raises `InvalidQueueArgument`, `InvalidJob` or
+        what the job declares, False takes it away (UNIQUE-1); so does `results`, the seconds to keep what
+        it returns (RESULT-1). A `chain` or `batch` is pushed the same way (CHAIN-1, BATCH-1). `connection`
+        writes inside the caller's own transaction (PUSH-8). Raises `InvalidQueueArgument`, `InvalidJob` or
         `UnserializableJob` with nothing sent, `ConnectionFailed` when nothing was, `OutcomeUnknown` when it
         may have been. Cancelling withdraws the job, or leaves it to be stored.
         """
-        prepared = self._pusher.prepare(
-            job, queue=queue, delay=delay, at=at, max_attempts=max_attempts, id=id, unique=unique
+        if isinstance(job, Chain | Batch):
+            options = PushOptions(
+                queue=queue, delay=delay, at=at, max_attempts=max_attempts, results=check_results(results)
+            )
+            return await self._push_plan(job, options, id, connection, unique)
+        prepared = self.pusher.prepare(
+            job,
+            queue=queue,
+            delay=delay,
+            at=at,
+            max_attempts=max_attempts,
+            id=id,
+            unique=unique,
+            results=results,
         )
         if connection is not None:
-            self._pusher.check_connection()
-        return await self._pusher.push(prepared, connection)
+            self.pusher.check_connection()
+        return await self.pusher.push(prepared, connection)
 
     async def push_many(
         self,
@@ -208,12 +237,12 @@ class Queue:
         jobs, and what went wrong is raised itself.
         """
         prepared = [
-            self._pusher.prepare(job, queue=queue, delay=delay, at=at, max_attempts=max_attempts)
+            self.pusher.prepare(job, queue=queue, delay=delay, at=at, max_attempts=max_attempts)
             for job in jobs
         ]
         if connection is not None:
-            self._pusher.check_connection()
-        return await self._pusher.push_many(prepared, connection, together=together)
+            self.pusher.check_connection()
+        return await self.pusher.push_many(prepared, connection, together=together)
 
     async def push_copies(
         self,
@@ -231,10 +260,10 @@ class Queue:
         `PublishManyError` has an outcome per queue. Raises else what `push` does.
         """
         names = check_queue_names(queues)
-        copies = self._pusher.prepare_copies(job, names, delay=delay, at=at, max_attempts=max_attempts)
+        copies = self.pusher.prepare_copies(job, names, delay=delay, at=at, max_attempts=max_attempts)
         if connection is not None:
-            self._pusher.check_connection()
-        return await self._pusher.push_copies(copies, connection)
+            self.pusher.check_connection()
+        return await self.pusher.push_copies(copies, connection)
 
     async def pop(self, *, timeout: float = 0, queues: Sequence[str] = (DEFAULT_QUEUE,)) -> Delivery | None:
         """Return the next delivery, or None after `timeout` seconds; 0 waits with no deadline (POP-1).
@@ -264,10 +293,14 @@ class Queue:
         """Return when something may have arrived, at the store's own pace, or after `seconds` (POP-3)."""
         await self._popper.pause(check_queue_names(queues), check_seconds(seconds, "seconds"))
 
-    async def ack(self, delivery: Delivery) -> None:
-        """Remove a job that is done; raises `StaleDelivery` if its lease has passed on (FENCE-1)."""
-        if UNIQUE_KEY in delivery.envelope.metadata:
-            await self.claims.free(delivery, "done")
+    async def ack(self, delivery: Delivery, *, result: object = None) -> None:
+        """Remove a job that is done; raises `StaleDelivery` if its lease has passed on (FENCE-1).
+
+        Before that its `result` is kept where that was asked for, and what follows it is stored (RESULT-1,
+        CHAIN-1, BATCH-1); a store that can't do it raises, and the job stays leased.
+        """
+        if is_followed(delivery.envelope.metadata):
+            await self.endings.done(delivery, result)
         await self._settler.ack(delivery)
 
     async def release(
@@ -286,9 +319,9 @@ class Queue:
         worker: str = "",
     ) -> None:
         """Set the job aside as a failed job, with the error that ended it if there was one (FAIL-1)."""
-        if UNIQUE_KEY in delivery.envelope.metadata:
-            await self.claims.free(delivery, "done")
-        await self._settler.fail(delivery, _failed_record(delivery, reason, error, worker))
+        if is_followed(delivery.envelope.metadata):
+            await self.endings.failed(delivery, reason, error)
+        await self._settler.fail(delivery, failed_record(delivery, reason, error, worker))
 
     async def extend(self, delivery: Delivery) -> None:
         """Renew the lease for its full length; raises `StaleDelivery` if it has passed on (LEASE-3)."""
@@ -326,10 +359,21 @@ class Queue:
         for store in {self._store, self._failed_store}:
             await store.run("migrate", store.backend.migrate)
 
+    async def _push_plan(
+        self, plan: Chain | Batch, options: PushOptions, id: str | None, connection: object, unique: object
+    ) -> str:
+        if unique:
+            raise InvalidQueueArgument("unique= is for one job, not for a chain or a batch")
+        if isinstance(plan, Chain):
+            return await self.endings.chains.push(plan, options, id, connection)
+        if connection is not None:
+            raise InvalidQueueArgument("a batch can't be pushed inside a caller's transaction")
+        return await self.endings.batches.push(plan, options, id)
+
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):  # a store that no longer answers keeps nobody from leaving
             async with asyncio.timeout(self._call_timeout):
-                await self._pusher.drain()
+                await self.pusher.drain()
                 await self._settler.drain()
 
     def _warn_if_failing_deletes(self) -> None:
@@ -347,45 +391,3 @@ class Queue:
         if not isinstance(backend, Clearable):
             raise NotClearable(f"{self.capabilities.system} can't clear a queue without touching leased jobs")
         return backend
-
-
-def _check_lease(lease: float, capabilities: Capabilities) -> None:
-    if capabilities.lease is not LeaseKind.TIMED:
-        return
-    longest = capabilities.longest_lease
-    if lease < capabilities.shortest_lease or (longest is not None and lease > longest):
-        raise InvalidQueueArgument(
-            f"a lease on {capabilities.system} lasts from {capabilities.shortest_lease:g} s"
-            + (f" to {longest:g} s" if longest is not None else "")
-            + f", not {lease:g} s"
-        )
-
-
-def _check_keeps_failed(backend: Backend) -> None:
-    if not isinstance(backend, KeepsFailed):
-        raise FailedStoreMissing(f"{backend.capabilities.system} can't keep failed jobs for another queue")
-
-
-def _retention(store: Store, keep: timedelta | int | None) -> Retention:
-    if isinstance(keep, timedelta):
-        return Retention(store, age=check_seconds(keep, "keep_failed"), count=None)
-    return Retention(store, age=None, count=keep)
-
-
-def _failed_record(delivery: Delivery, reason: str, error: BaseException | None, worker: str) -> FailedRecord:
-    ran = delivery.attempt - (1 if reason == "lost" else 0)
-    return FailedRecord(
-        id=delivery.id,
-        name=clean_text(delivery.name, 1024),
-        queue=delivery.queue,
-        payload=delivery.reserved.payload,
-        attempts=ran,
-        lost=delivery.lost,
-        reason=clean_text(reason),
-        error_type=error_type(error) if error is not None else "",
-        error=error_text(error) if error is not None else "",
-        traceback=error_traceback(error) if error is not None else "",
-        pushed_at=delivery.pushed_at.timestamp(),
-        worker=clean_text(worker),
-        delivery=str(delivery.receipt),
-    )

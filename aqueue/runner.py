@@ -16,9 +16,9 @@ from typing import Any, TypeAlias, assert_never
 import anyio
 
 from aqueue.contract.failure import error_text, error_type
+from aqueue.contract.following import is_followed
 from aqueue.contract.retry import Backoff
 from aqueue.contract.settlement import ACK, GIVE_BACK, Ack, Decision, Fail, Release, decision_after
-from aqueue.contract.unique import UNIQUE_KEY
 from aqueue.errors import ConnectionFailed, JobSignal, Settlement, StaleDelivery
 from aqueue.events import (
     JobFailed,
@@ -100,7 +100,7 @@ class Runner:
             run.was_cancelled
             or scope.has_exits
             or self._listeners.wants(JobSucceeded)
-            or UNIQUE_KEY in run.delivery.envelope.metadata
+            or is_followed(run.delivery.envelope.metadata)
         )
 
     def _decide(self, run: Run) -> Decision:
@@ -157,7 +157,7 @@ class Runner:
             raise StaleDelivery(Settlement.EXTEND, job_id=delivery.id, queue=delivery.queue)
         match decision:
             case Ack():
-                return queue.ack(delivery)
+                return queue.ack(delivery, result=run.value)
             case Release():
                 return queue.release(delivery, delay=decision.delay, counted=decision.counted)
             case Fail():

@@ -48,6 +48,7 @@ class Run(msgspec.Struct, eq=False):
     started: float = msgspec.field(default_factory=time.perf_counter)
     declared: JobType | None = None
     job: object = None
+    value: object = None
     error: BaseException | None = None
     timeout: float | None = None
     cause: Cause | None = None

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 from aqueue.coalesce import Coalescer
+from aqueue.contract.failure import clean_text, error_text, error_traceback, error_type
 from aqueue.delivery import Delivery
 from aqueue.errors import OutcomeUnknown, Settlement, StaleDelivery
 from aqueue.failed import Keeping, Retention
@@ -229,3 +230,23 @@ def _check(answer: Answer, operation: Settlement, reserved: Reserved) -> None:
 
 def _record_weight(failing: Failing) -> int:
     return len(failing.record.payload) + len(failing.record.traceback) + 512
+
+
+def failed_record(delivery: Delivery, reason: str, error: BaseException | None, worker: str) -> FailedRecord:
+    """Return what is kept of a delivery that is set aside."""
+    ran = delivery.attempt - (1 if reason == "lost" else 0)
+    return FailedRecord(
+        id=delivery.id,
+        name=clean_text(delivery.name, 1024),
+        queue=delivery.queue,
+        payload=delivery.reserved.payload,
+        attempts=ran,
+        lost=delivery.lost,
+        reason=clean_text(reason),
+        error_type=error_type(error) if error is not None else "",
+        error=error_text(error) if error is not None else "",
+        traceback=error_traceback(error) if error is not None else "",
+        pushed_at=delivery.pushed_at.timestamp(),
+        worker=clean_text(worker),
+        delivery=str(delivery.receipt),
+    )

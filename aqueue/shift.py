@@ -78,6 +78,11 @@ class Shift:
         self._in_grace = anyio.CancelScope()
         self._left_behind = asyncio.Event()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether every slot has a job, so that none is asked for."""
+        return self._crew.free == 0
+
     def stop(self, *, at_once: bool = False) -> None:
         """Claim no more; `at_once` also cancels what runs instead of letting it end within the grace."""
         self._stopped.set()

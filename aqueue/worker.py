@@ -1,7 +1,7 @@
 """The worker: what users build, run and stop. `shift` is how it works, `runner` what it does to each job."""
 
 import asyncio
-import contextvars
+import contextlib
 import logging
 import os
 import socket
@@ -19,13 +19,15 @@ from aqueue.events import Event, Listeners, Outcome, log_quietly
 from aqueue.handlers import Handlers
 from aqueue.handling import Handling, Policy
 from aqueue.lease import LeaseKeeper, OnLeaseLost
-from aqueue.middleware import Middleware
+from aqueue.middleware import Bindable, Middleware
+from aqueue.occurrences import OccurrenceGuard, OccurrenceRuntime
 from aqueue.outage import Health, Outages
 from aqueue.port import LeaseKind
 from aqueue.pusher import DEFAULT_QUEUE
 from aqueue.queue import Queue
 from aqueue.runner import Runner
 from aqueue.running import InContext, Run, Stepping
+from aqueue.scheduler import Scheduler
 from aqueue.scope import AppScope, ScopeProvider
 from aqueue.shift import Shift, ShiftPlan
 from aqueue.telemetry import TraceMode
@@ -43,7 +45,8 @@ class Worker:
     It starts nothing and installs nothing before `run`; signals are its host's business (STOP-2). Durations
     are seconds or timedeltas. `handlers` may be a plain list of jobs that handle themselves. Raises
     `InvalidQueueArgument` for a bad option, `UnresolvableParameter` and `InvalidJob` for handlers that could
-    never run (ARG-5).
+    never run (ARG-5). `occurrences` is asked before a scheduled job is run (OCC-1), `scheduler` runs while
+    the worker does (CRON-1).
     """
 
     def __init__(
@@ -63,9 +66,11 @@ class Worker:
         poll_timeout: float | timedelta = 1.0,
         grace: float | timedelta = 30.0,
         scope: ScopeProvider | None = None,
-        middleware: Sequence[Middleware] = (),
+        middleware: Sequence[Middleware | Bindable] = (),
         trace: TraceMode = "link",
         name: str | None = None,
+        occurrences: OccurrenceRuntime | None = None,
+        scheduler: Scheduler | None = None,
     ) -> None:
         self.queue = queue
         self.grace = check_seconds(grace, "grace")
@@ -77,7 +82,7 @@ class Worker:
             renew=bool(renew),
             on_lease_lost=_one_of(on_lease_lost, "on_lease_lost", ("cancel", "continue")),
             stops_on_outage=_one_of(on_outage, "on_outage", ("resume", "stop")) == "stop",
-            poll_timeout=check_seconds(poll_timeout, "poll_timeout"),
+            poll_timeout=_pace(check_seconds(poll_timeout, "poll_timeout"), queue.capabilities.longest_wait),
             grace=self.grace,
         )
         policy = Policy(
@@ -92,6 +97,11 @@ class Worker:
         self._outages = Outages()
         self._stepping = Stepping()
         self._shift: Shift | None = None
+        self.scheduler = scheduler
+        if occurrences is not None:
+            guard = OccurrenceGuard(occurrences, self.name)
+            guard.listen(self._listeners)
+            middleware = [guard, *middleware]
         handling = Handling(
             queue,
             Handlers.of(handlers),
@@ -118,6 +128,8 @@ class Worker:
         """
         if self._shift is not None:
             self._shift.stop(at_once=at_once)
+            if self.scheduler is not None:
+                self.scheduler.stop()
 
     def health(self) -> Health:
         """Say how the worker does, by the progress of its claims."""
@@ -127,6 +139,7 @@ class Worker:
             running=running,
             last_claim=self._outages.last_claim,
             last_error=self._outages.last_error,
+            busy=self._shift is not None and self._shift.is_busy,
         )
 
     async def run(self) -> None:
@@ -147,8 +160,10 @@ class Worker:
             stepping=self._stepping,
             on_malformed=self._report_malformed,
         )
+        beside = self.scheduler.beside(self.stop) if self.scheduler else contextlib.nullcontext()
         try:
-            await self._shift.run()
+            async with beside:
+                await self._shift.run()
         finally:
             self._shift = None
 
@@ -191,16 +206,16 @@ class Worker:
         caller = asyncio.current_task()
         assert caller is not None
         runs: list[Run] = []
-        results: dict[Delivery, Outcome | Exception] = {}
+        results: dict[Delivery, Outcome | Exception | None] = {}
 
         async def handle(delivery: Delivery) -> None:
             """Run it in this task, whose context is its own."""
             task = asyncio.current_task()
             assert task is not None
             runs.append(run := Run(delivery, task, lambda: caller.cancelling() > 0))
-            context = contextvars.copy_context()
+            steps = InContext(self._runner.run(run), run, self._stepping)
             try:
-                results[delivery] = await InContext(self._runner.run(run), context, self._stepping, delivery)
+                results[delivery] = await steps if steps.step() else steps.result
             except Exception as error:  # noqa: BLE001 - raised below, when the others have ended too
                 results[delivery] = error
 
@@ -222,17 +237,19 @@ class Worker:
         if self._shift is None or self._plan.stops_on_outage:
             return False
         pause = self._outages.failed(error)
-        settling_for = run.duration - (run.settling_since or 0.0)
-        if settling_for + pause > self.queue.lease:
+        if run.settling_for + pause > self.queue.lease:
             return False
         await anyio.sleep(pause)
         return True
 
     def _report_malformed(self, malformed: MalformedJobSettled) -> int:
         log_quietly(logging.WARNING, "%s", malformed)
-        count = len(malformed.job_ids)
-        self.queue.telemetry.count_outcome(malformed.queue, Outcome.MALFORMED, count)
-        return count
+        return len(malformed.job_ids)
+
+
+def _pace(seconds: float, longest_wait: float) -> float:
+    """Wait as long as is best for the store, which ends a wait early anyhow, unless less is asked."""
+    return max(seconds, longest_wait) if seconds >= 1.0 else seconds
 
 
 def _count(value: object, what: str) -> int:

@@ -23,14 +23,26 @@ TELEMETRY = frozenset({"telemetry"})
 QUEUE = frozenset(
     {
         *("queue", "store", "coalesce", "pusher", "popper", "settler", "failed", "notes", "delivery"),
-        *("connection", "topics", "sealing", "inventory", "environment", "unique", "ids"),
+        *("connection", "topics", "sealing", "inventory", "environment", "claims", "ids"),
+        *(
+            "doctor",
+            "diagnosis",
+            "queue_options",
+            "results",
+            "progress",
+            "plans",
+            "chains",
+            "batches",
+            "endings",
+        ),
     }
 )
 WORKER = frozenset(
     {
         *("worker", "shift", "crew", "runner", "running", "lease", "outage", "watchdog", "threads", "events"),
         *("handling", "handlers", "routes", "scope", "dependencies", "middleware", "inline"),
-        *("dispatcher", "listeners", "event_wire", "limits", "circuit"),
+        *("dispatcher", "listeners", "event_wire", "limits", "circuit", "heartbeat"),
+        *("schedules", "ticker", "scheduler", "occurrences", "occurrence_notes"),
     }
 )
 BELOW_QUEUE = ERRORS | CONTRACT | JOBS | PORT | URLS | TELEMETRY
@@ -69,7 +81,7 @@ NOT_SANS_IO = {
     *("time", "random", "secrets", "uuid1", "os", "pathlib", "io", "tempfile", "shutil", "socket", "ssl"),
     *("selectors", "http", "urllib", "logging", "warnings", "importlib", "pickle", "sqlite3"),
 }
-THIRD_PARTY_OF_THE_CONTRACT = {"msgspec"}
+THIRD_PARTY_OF_THE_CONTRACT = {"cronsim", "msgspec"}
 DRIVERS = {
     *("redis", "hiredis", "asyncpg", "asyncmy", "aio_pika", "aiormq", "pamqp", "aiobotocore", "botocore"),
     *("sqlalchemy", "sqlite3", "_sqlite3"),
@@ -129,7 +141,7 @@ def test_one_backend_knows_nothing_of_another() -> None:
         family = _family(path.relative_to(PACKAGE / "backends").with_suffix("").parts[0])
         for name, line in _imports(path):
             found = re.match(r"aqueue\.backends\.(\w+)", name)
-            if found and _family(found[1]) not in {family, "sql"}:
+            if found and _family(found[1]) not in {family, "sql", "filesystem"}:
                 strangers.append(f"{path.name}:{line}: {found[1]}")
 
     assert not strangers
@@ -142,7 +154,8 @@ def _family(module: str) -> str:
 
 
 _FAMILIES = {"shelf": "memory"}
-"""Files whose name doesn't begin with their backend's; `_sql`, if there is one, is for all that speak SQL."""
+"""Files whose name doesn't begin with their backend's; `_sql` is for all that speak SQL, `_filesystem` for
+all that keep files."""
 
 
 def test_only_the_table_of_schemes_names_a_backend() -> None:

@@ -9,7 +9,7 @@ import pytest
 from backends import STORES
 
 from aqueue.connection import open_backend
-from aqueue.port import Backend, Clearable, KeepsFailed, StoreOptions, Transactional
+from aqueue.port import Backend, Browsable, Clearable, KeepsFailed, KeepsNotes, StoreOptions, Transactional
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 _COLUMNS = {
     "memory": {"memory": "memory://"},
     "sqlite": {"sqlite": "sqlite:///jobs.db"},
+    "file": {"file": "file:///jobs"},
     "redis": {
         "redis": "redis://host",
         "redis-cluster": "redis+cluster://host",
@@ -25,6 +26,9 @@ _COLUMNS = {
     },
     "postgres": {"postgres": "postgresql://host/db", "pgbouncer": "postgresql://host/db?pgbouncer=true"},
     "mysql": {"mysql": "mysql://host/db"},
+    "rabbitmq": {"rabbitmq": "amqp://host"},
+    "rabbitmq, classic": {"rabbitmq-classic": "amqp://host?queue_type=classic"},
+    "sqs": {"sqs": "sqs://eu-west-1", "sqs-moto": "sqs://host:5000?region=us-east-1"},
 }
 """The table's columns, and which stores under test each of them speaks for."""
 
@@ -43,6 +47,8 @@ _ROWS: dict[str, Callable[[Backend], object]] = {
     "bytes per job": lambda store: store.capabilities.max_message_bytes,
     "can clear": lambda store: isinstance(store, Clearable),
     "keeps failed jobs": lambda store: isinstance(store, KeepsFailed),
+    "can show what it holds": lambda store: isinstance(store, Browsable),
+    "keeps notes": lambda store: isinstance(store, KeepsNotes),
     "`push(connection=…)`": lambda store: isinstance(store, Transactional),
 }
 
@@ -56,6 +62,24 @@ def test_the_table_of_stores_is_true(label: str) -> None:
     }
 
     assert {column: {cell} for column, cell in _written(label).items()} == true
+
+
+@pytest.mark.rule("TOPIC-1")
+def test_the_table_says_where_many_jobs_are_one_act() -> None:
+    options = StoreOptions(lease=60.0, clock=lambda: 0.0)
+    says = {
+        frozenset({True}): "yes",
+        frozenset({False}): "no",
+        frozenset({True, False}): "yes, but not in a cluster",
+    }
+    true = {
+        column: says[
+            frozenset(open_backend(url, options).capabilities.atomic_push for url in stores.values())
+        ]
+        for column, stores in _COLUMNS.items()
+    }
+
+    assert _written("many jobs in one act") == true
 
 
 def test_every_rule_of_the_page_is_named_by_a_test() -> None:
@@ -93,8 +117,13 @@ def _cells(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip("|").split("|")][1:]
 
 
+_YEAR = 365 * 86_400
+
+
 def _span(seconds: float | None) -> str:
-    return "any" if seconds is None else f"{seconds / (365 * 86_400):g} years"
+    if seconds is None:
+        return "any"
+    return f"{seconds / _YEAR:g} years" if seconds >= _YEAR else f"{seconds:.0f} s"
 
 
 def _shown(value: object) -> str:
@@ -109,12 +138,12 @@ def _rules_of_the_tests() -> set[str]:
     """Return the ids in `@pytest.mark.rule(...)` of the tests, and in `@rule(...)` of the contract suite."""
     paths = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "aqueue" / "testing").rglob("*.py")]
     return {
-        argument.value
+        str(argument.value)
         for path in paths
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and _called(node) == "rule"
         for argument in node.args
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        if isinstance(argument, ast.Constant) and re.fullmatch(r"[A-Z]+-\d+", str(argument.value))
     }
 
 

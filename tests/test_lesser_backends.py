@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from support.dead_letters import dead_letter_store
 
 from aqueue.backends._shelf import Shelf
 from aqueue.backends.memory import MemoryBackend
@@ -95,6 +96,21 @@ def _hosted() -> Harness:
 @pytest.mark.parametrize("check", all_checks(), ids=lambda check: check.id)
 async def test_a_store_that_can_do_less_passes(check: Check) -> None:
     harness = _hosted()
+
+    await check(harness)
+
+    await harness.aclose()
+
+
+@pytest.mark.rule("CONF-1", "FAIL-1")
+@pytest.mark.parametrize("check", all_checks(), ids=lambda check: check.id)
+async def test_a_store_with_a_dead_letter_queue_passes(check: Check) -> None:
+    shelf = Shelf()
+    harness = Harness(
+        "letters://",
+        opener=lambda _, options: dead_letter_store(shelf, options),
+        clock=ManualClock(ticking=True),
+    )
 
     await check(harness)
 

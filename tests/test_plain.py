@@ -102,9 +102,9 @@ def test_the_short_way_is_bounded_too() -> None:
 
 @pytest.mark.rule("ARG-5")
 def test_only_plain_jobs_take_it_and_no_constructor_is_skipped_that_would_run() -> None:
-    assert job_type(Note).plain is not None
-    assert job_type(Number).plain is None
-    assert job_type(Checked).plain is None
+    assert job_type(Note).is_plain
+    assert not job_type(Number).is_plain
+    assert not job_type(Checked).is_plain
     with pytest.raises(JobReconstructionError):
         job_type(Checked).restore(b'{"text":""}')
 

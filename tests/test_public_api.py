@@ -23,6 +23,10 @@ PROMISED = (
     *("Depends", "AppScope", "RequestScope", "ScopeProvider", "Sensitive", "JSON"),
     *("FailedJob", "FailedJobs", "Settlement", "Middleware", "CallNext"),
     *("JobSucceeded", "JobReleased", "JobFailed", "JobSettlementLost"),
+    *("Subscriptions", "Topic", "UnknownTopic", "PublishManyError"),
+    *("Dispatcher", "InvokeListener", "StopPropagation"),
+    *("KeyInventory", "KeyUse", "KeyInUse"),
+    *("Doctor", "Finding", "Severity", "Why", "Plight", "Examinable", "Findable"),
     *("Backend", "Capabilities", "Clearable", "KeepsFailed", "Browsable", "Transactional"),
 )
 
@@ -86,12 +90,28 @@ SIGNATURES: dict[str, tuple[Callable[..., object], str]] = {
     "FailedJobs.count": (aqueue.FailedJobs.count, "self"),
     "FailedJobs.retry": (aqueue.FailedJobs.retry, "self, id"),
     "FailedJobs.retry_all": (aqueue.FailedJobs.retry_all, "self, *, queue=None, job=None"),
+    "FailedJobs.groups": (aqueue.FailedJobs.groups, "self, *, queue=None, job=None, limit=1000"),
     "FailedJobs.discard": (aqueue.FailedJobs.discard, "self, id"),
     "FailedJobs.purge": (aqueue.FailedJobs.purge, "self, *, older_than=0"),
     "Retry": (aqueue.Retry.__init__, "self, after=None"),
     "Snooze": (aqueue.Snooze.__init__, "self, seconds"),
     "Discard": (aqueue.Discard.__init__, "self, reason=''"),
     "Keyring": (aqueue.Keyring.__init__, "self, active, keys"),
+    "Subscriptions.subscribe": (aqueue.Subscriptions.subscribe, "self, topic, queue"),
+    "Topic": (aqueue.Topic.__init__, "self, queue, subscriptions"),
+    "Topic.publish": (
+        aqueue.Topic.publish,
+        "self, job, topic, *, delay=0, at=None, max_attempts=None, connection=None",
+    ),
+    "Dispatcher": (aqueue.Dispatcher.__init__, "self, queue=None"),
+    "Dispatcher.listen": (
+        aqueue.Dispatcher.listen,
+        "self, event, listener=None, *, queued=False, queue=None",
+    ),
+    "Dispatcher.dispatch": (aqueue.Dispatcher.dispatch, "self, event"),
+    "Keyring.parse": (aqueue.Keyring.parse, "text, *, encrypt=False"),
+    "KeyInventory.inventory": (aqueue.KeyInventory.inventory, "self, queues=None"),
+    "KeyInventory.retire": (aqueue.KeyInventory.retire, "self, key"),
     "AppScope": (aqueue.AppScope.__init__, "self, values=None, initializers=()"),
     "Backoff.none": (aqueue.Backoff.none, ""),
     "Backoff.fixed": (aqueue.Backoff.fixed, "seconds"),
@@ -105,6 +125,7 @@ FIELDS = {
     "FailedJob": (
         "id name queue args attempts lost reason error_type error traceback pushed_at failed_at worker"
     ),
+    "FailedGroup": "fingerprint name error_type error frame count first_at last_at example",
     "Health": "ok running last_claim last_error",
     "JobSucceeded": "id name queue attempt duration args error",
     "JobReleased": "id name queue attempt duration args error delay counted",

@@ -16,7 +16,17 @@ from aqueue.backends.redis import RedisBackend, from_url, scripts
 from aqueue.backends.redis.checks import version_from
 from aqueue.backends.redis.keys import KeySpace
 from aqueue.backends.redis.replies import FAULTS, ScriptFailed, error_from
-from aqueue.port import FailedRecord, Failing, Fault, Message, Releasing, Reserved, StoreOptions, Verdict
+from aqueue.port import (
+    FailedRecord,
+    Failing,
+    Fault,
+    Held,
+    Message,
+    Releasing,
+    Reserved,
+    StoreOptions,
+    Verdict,
+)
 from aqueue.testing import eventually
 from aqueue.urls import parse_url
 
@@ -574,7 +584,7 @@ async def test_every_job_is_shown_once_by_id_whatever_its_state_and_the_pages_si
     await backend.pop(["default"], 20)
 
     for limit in (7, 100, 1_000):
-        shown: list[Message] = []
+        shown: list[Held] = []
         page = await backend.browse("default", after=None, limit=limit)
         while page:
             assert len(page) <= limit
@@ -594,3 +604,29 @@ async def test_a_listing_goes_on_where_it_was_and_leaves_out_what_is_gone(backen
     assert [one.id for one in other] == [message(8).id, message(9).id]
     assert await backend.browse("default", after=other[-1].id, limit=10) == []
     assert await backend.browse("never-used", after=None, limit=10) == []
+
+
+async def test_queues_are_named_from_their_own_keys_alone(server: RedisServer, backend: RedisBackend) -> None:
+    """Another prefix, another program's keys and a prefix that is a pattern are told apart."""
+    odd = backend_on(f"{server.url}?prefix=a*%5Bq%5D%3F")
+    await odd.open()
+    await backend.push([message(1, queue="ours"), message(2, queue="failing")])
+    await odd.push([message(3, queue="theirs")])
+    await backend.fail([Failing(item, record_of(item)) for item in await backend.pop(["failing"], 1)])
+    for foreign in ("aqueue:{}:jobs", "aqueue:{not ours}:jobs", "aqueue:{a}:b:{c}:jobs", "aqqq?:{x}:jobs"):
+        server.run("HSET", foreign, "id", "payload")
+
+    assert await backend.queues() == ["failing", "ours"]
+    assert await odd.queues() == ["theirs"]
+    await odd.aclose()
+
+
+@pytest.mark.parametrize("head", [0, 1, 5, 100, None])
+async def test_a_page_shows_as_much_of_each_payload_as_was_asked_for(
+    backend: RedisBackend, head: int | None
+) -> None:
+    await backend.push([message(1, payload=b"0123456\x00\xff"), message(2, payload=b"")])
+
+    first, second = await backend.browse("default", after=None, limit=5, head=head)
+
+    assert (first.payload, second.payload) == (b"0123456\x00\xff"[:head], b"")

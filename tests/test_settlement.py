@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aqueue.contract.retry import Backoff, check_backoff, pause_after
-from aqueue.contract.settlement import ACK, Decision, Fail, Release, decision_after, is_poison
+from aqueue.contract.settlement import (
+    ACK,
+    Decision,
+    Fail,
+    Release,
+    decision_after,
+    is_handed_out_too_often,
+    is_poison,
+)
 from aqueue.errors import Discard, InvalidQueueArgument, JobLost, Retry, Snooze
 
 ERROR = ValueError("no")
@@ -99,6 +107,25 @@ def test_a_snooze_never_uses_up_the_attempts_and_a_retry_does() -> None:
 )
 def test_too_many_lost_leases_are_poison(lost: int, max_lost: int, expected: bool) -> None:
     assert is_poison(lost, max_lost) is expected
+
+
+@pytest.mark.rule("ATT-3")
+@pytest.mark.parametrize(
+    ("attempt", "max_attempts", "max_lost", "expected"),
+    [
+        (1, 0, 5, False),
+        (5, 0, 5, False),
+        (6, 0, 5, True),
+        (8, 3, 5, False),
+        (9, 3, 5, True),
+        (1_000, 3, 0, False),
+        (2, 0, 1, True),
+    ],
+)
+def test_hand_outs_beyond_the_cap_and_the_lost_leases_are_poison(
+    attempt: int, max_attempts: int, max_lost: int, expected: bool
+) -> None:
+    assert is_handed_out_too_often(attempt, max_attempts=max_attempts, max_lost=max_lost) is expected
 
 
 @pytest.mark.rule("ATT-4")

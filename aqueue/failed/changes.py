@@ -37,7 +37,14 @@ def declared_job(name: str, job: object | None) -> JobType | None:
         if not _is_called(declared, name):
             raise InvalidQueueArgument(f"the failed job is a {name!r}, and {declared.name!r} is another job")
         return declared
-    found = [declared for declared in declared_under(object) if _is_called(declared, name)]
+    # A module that was loaded again declares its classes again; the last one is the one in use.
+    found = list(
+        {
+            (declared.payload.__module__, declared.payload.__qualname__): declared
+            for declared in declared_under(object)
+            if _is_called(declared, name)
+        }.values()
+    )
     if len(found) > 1:
         raise InvalidQueueArgument(f"{len(found)} classes declare a job {name!r}: say which one with job=")
     return found[0] if found else None

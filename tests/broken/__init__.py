@@ -2,7 +2,21 @@
 
 from aqueue.backends.memory import MemoryBackend
 from aqueue.testing.contract import Check
-from broken import counting, failing, leases, popping, pushing, settling
+from broken import (
+    browsing,
+    counting,
+    failing,
+    failing_returns,
+    finding,
+    leases,
+    limiting,
+    notes,
+    popping,
+    pushing,
+    scheduling,
+    settling,
+    topics,
+)
 
 Broken = tuple[Check, type[MemoryBackend]]
 
@@ -13,4 +27,11 @@ BROKEN: tuple[Broken, ...] = (
     *settling.BROKEN,
     *counting.BROKEN,
     *failing.BROKEN,
+    *failing_returns.BROKEN,
+    *notes.BROKEN,
+    *topics.BROKEN,
+    *limiting.BROKEN,
+    *scheduling.BROKEN,
+    *browsing.BROKEN,
+    *finding.BROKEN,
 )

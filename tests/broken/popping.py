@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from aqueue.backends._shelf import Job
 from aqueue.backends.memory import MemoryBackend
-from aqueue.port import Answer, Message, Releasing, Reserved
+from aqueue.port import Answer, Releasing, Reserved
 from aqueue.testing.contract import concurrency, malformed, popping
 
 
@@ -72,13 +72,13 @@ class SharesJobs(MemoryBackend):
         if job in lane.ready:
             lane.ready.remove(job)
         lane.ready.appendleft(job)
-        held = lane.reserve(self._clock() + self._lease)
+        [held] = lane.reserve(self._clock() + self._lease)
         return Reserved(held.id, held.queue, held.payload, held.token, held.attempts + 1)
 
     async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
         answers: list[Answer] = []
         for item in batch:
-            self._shelf.lane(item.queue).held[item.id] = Job(Message(item.id, item.queue, b""), 0.0)
+            self._shelf.lane(item.queue).held[item.id] = Job(item.id, item.queue, b"", 0.0)
             answers += await super().ack([item])
         return answers
 

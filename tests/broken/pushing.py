@@ -21,7 +21,8 @@ class AnswersTooSoon(MemoryBackend):
 
     def _store_late(self, batch: Sequence[Message]) -> None:
         for message in batch:
-            self._shelf.lane(message.queue).admit(Job(message, self._clock()), message.delay)
+            job = Job(message.id, message.queue, message.payload, self._clock())
+            self._shelf.lane(message.queue).admit(job, message.delay)
 
 
 class KeepsJobsInItsConnection(MemoryBackend):
@@ -84,7 +85,8 @@ class ForgetsIds(MemoryBackend):
     async def push(self, batch: Sequence[Message]) -> Sequence[None]:
         now = self._clock()
         for message in batch:
-            self._shelf.lane(message.queue).admit(Job(message, now + message.delay), message.delay)
+            job = Job(message.id, message.queue, message.payload, now + message.delay)
+            self._shelf.lane(message.queue).admit(job, message.delay)
             self._shelf.announce(message.queue)
         return [None] * len(batch)
 
@@ -101,7 +103,7 @@ class ForgetsIdsOnceHandedOut(MemoryBackend):
 
     async def ack(self, batch: Sequence[Reserved]) -> Sequence[Answer]:
         for item in batch:
-            self._shelf.lane(item.queue).held.setdefault(item.id, Job(Message(item.id, "", b""), 0))
+            self._shelf.lane(item.queue).held.setdefault(item.id, Job(item.id, "", b"", 0.0))
         return await super().ack(batch)
 
 

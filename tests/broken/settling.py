@@ -123,7 +123,7 @@ class CopiesWhatIsReleased(MemoryBackend):
         answers = await self.extend([item.reserved for item in batch])
         for item in batch:
             copy = Message(item.reserved.id, item.reserved.queue, item.reserved.payload)
-            self._shelf.lane(copy.queue).ready.append(Job(copy, self._clock()))
+            self._shelf.lane(copy.queue).ready.append(Job(copy.id, copy.queue, copy.payload, self._clock()))
         return answers
 
 

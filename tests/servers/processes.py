@@ -37,11 +37,11 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
+    def start(self, *, within: float = _START_WITHIN) -> None:
         """Start it and return once it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, cwd=self.directory, stdout=log, stderr=log)
-        deadline = time.monotonic() + _START_WITHIN
+        deadline = time.monotonic() + within
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()

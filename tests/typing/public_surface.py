@@ -14,6 +14,7 @@ from aqueue import (
     Depends,
     FailedJob,
     FailedJobs,
+    Finding,
     Handlers,
     Health,
     JobEvent,
@@ -29,6 +30,7 @@ from aqueue import (
     Retry,
     Settlement,
     StaleDelivery,
+    Why,
     Worker,
     connect,
     connect_from_env,
@@ -86,6 +88,8 @@ async def pushing(queue: Queue) -> None:
 
 async def counting_keys(queue: Queue) -> None:
     assert_type(await queue.keys.inventory(["high"]), dict[str | None, KeyUse])
+    assert_type(await queue.doctor.examine(["high"]), list[Finding])
+    assert_type(await queue.why("0" * 32, queues=["high"]), Why)
     await queue.keys.retire("2026-05")
     await queue.keys.retire(5)  # type: ignore[arg-type]  # a key's id, or None
 
