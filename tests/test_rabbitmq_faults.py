@@ -151,7 +151,7 @@ async def test_a_push_that_gets_no_answer_is_not_confirmed_and_the_next_uses_ano
 async def test_a_call_past_its_upper_time_costs_its_connection_alone(
     server: RabbitMQServer, proxy: Proxy, place: str
 ) -> None:
-    async with connect(server.url(place, port=proxy.port), call_timeout=0.5) as queue:
+    async with connect(server.url(place, port=proxy.port), call_timeout=2) as queue:
         await queue.push(Count(0))
         [delivery] = await take(queue, 1)
         proxy.freeze()
@@ -400,13 +400,13 @@ async def _until_idle(queue: Queue) -> list[Delivery]:
 async def test_a_queue_closes_although_the_broker_hangs(
     server: RabbitMQServer, proxy: Proxy, place: str
 ) -> None:
-    queue = connect(server.url(f"{place}&confirm_timeout=0.5", port=proxy.port), call_timeout=0.5)
+    queue = connect(server.url(f"{place}&confirm_timeout=1", port=proxy.port), call_timeout=2)
     await queue.open()
     await queue.push_many([Count(number) for number in range(5)])
     await queue.pop_now(1)
     proxy.freeze()
 
-    async with asyncio.timeout(12):
+    async with asyncio.timeout(30):
         pushing = asyncio.create_task(queue.push(Count(9)))
         await asyncio.sleep(0)
         await queue.aclose()
