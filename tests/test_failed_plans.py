@@ -26,14 +26,14 @@ async def plan(backend: PostgresBackend, statement: str, *arguments: object) -> 
 @pytest.mark.parametrize("queue", [None, "queue1"])
 @pytest.mark.parametrize("age", [_EVER, 0.0])
 async def test_postgres_purges_by_age_without_reading_what_is_younger(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection, queue: str | None, age: float
+    postgres_url: str, backend: PostgresBackend, mine: asyncpg.Connection, queue: str | None, age: float
 ) -> None:
     await mine.execute(
-        f"""INSERT INTO {table(url, "failed")}
+        f"""INSERT INTO {table(postgres_url, "failed")}
         SELECT md5(n::text), 'job' || n % 7, 'queue' || n % 5, '', 1, 0, 'error', '', '', '', NULL, n, '', ''
         FROM generate_series(1, 20000) n"""
     )
-    await mine.execute(f"ANALYZE {table(url, 'failed')}")
+    await mine.execute(f"ANALYZE {table(postgres_url, 'failed')}")
 
     text = await plan(backend, backend._failed_sql.purges[queue is not None], age, None, 50, queue)
 

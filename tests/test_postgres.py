@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("reachable")
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
-async def test_every_usual_scheme_leads_here(scheme: str, url: str) -> None:
-    async with connect(url.replace("postgresql", scheme, 1)) as queue:
+async def test_every_usual_scheme_leads_here(scheme: str, postgres_url: str) -> None:
+    async with connect(postgres_url.replace("postgresql", scheme, 1)) as queue:
         await queue.migrate()
         await queue.push(Note("x"))
         assert await queue.size() == 1
@@ -54,8 +54,8 @@ def test_what_the_driver_understands_is_handed_to_it_whole() -> None:
     assert "p%40ss" not in repr(address)
 
 
-async def test_several_names_share_a_database_and_nothing_else(url: str) -> None:
-    async with connect(url) as one, connect(f"{url}&schema=aqueue_elsewhere") as other:
+async def test_several_names_share_a_database_and_nothing_else(postgres_url: str) -> None:
+    async with connect(postgres_url) as one, connect(f"{postgres_url}&schema=aqueue_elsewhere") as other:
         await one.migrate()
         await other.migrate()
         await one.push(Note("x"))
@@ -66,15 +66,15 @@ async def test_several_names_share_a_database_and_nothing_else(url: str) -> None
 # -- the schema -----------------------------------------------------------------------------------------
 
 
-async def test_a_database_without_tables_says_how_to_make_them(url: str) -> None:
-    async with connect(url) as queue:
+async def test_a_database_without_tables_says_how_to_make_them(postgres_url: str) -> None:
+    async with connect(postgres_url) as queue:
         for call in (lambda: queue.push(Note("x")), queue.size, lambda: queue.pop(timeout=1)):
             with pytest.raises(StoreRefused, match=r"aqueue migrate.*queue\.migrate\(\)"):
                 await call()
 
 
-async def test_many_processes_may_migrate_at_once(url: str) -> None:
-    backends = [backend_on(url) for _ in range(8)]
+async def test_many_processes_may_migrate_at_once(postgres_url: str) -> None:
+    backends = [backend_on(postgres_url) for _ in range(8)]
     for backend in backends:
         await backend.open()
 
@@ -86,38 +86,38 @@ async def test_many_processes_may_migrate_at_once(url: str) -> None:
 
 
 async def test_a_schema_of_a_newer_aqueue_is_refused(
-    url: str, queue: Queue, mine: asyncpg.Connection
+    postgres_url: str, queue: Queue, mine: asyncpg.Connection
 ) -> None:
-    await mine.execute(f"INSERT INTO {table(url, 'schema')} VALUES (99)")
+    await mine.execute(f"INSERT INTO {table(postgres_url, 'schema')} VALUES (99)")
 
     with pytest.raises(StoreRefused, match=r"version 99.*upgrade aqueue-jobs"):
-        await connect(url).open()
+        await connect(postgres_url).open()
     with pytest.raises(StoreRefused, match="version 99"):
         await queue.migrate()
 
 
-async def test_the_printed_steps_do_what_migrate_does(url: str, mine: asyncpg.Connection) -> None:
-    await mine.execute(migration_sql(url))
+async def test_the_printed_steps_do_what_migrate_does(postgres_url: str, mine: asyncpg.Connection) -> None:
+    await mine.execute(migration_sql(postgres_url))
 
-    async with connect(url) as queue:
+    async with connect(postgres_url) as queue:
         await queue.push(Note("x"))
         await queue.migrate()  # finds nothing to do
         assert await queue.size() == 1
-    assert "step 1" not in migration_sql(url, after=1)
+    assert "step 1" not in migration_sql(postgres_url, after=1)
     with pytest.raises(InvalidQueueArgument):
-        migration_sql(url, after=len(schema.STEPS) + 1)
+        migration_sql(postgres_url, after=len(schema.STEPS) + 1)
 
 
 async def test_migrating_what_is_current_needs_no_right_to_create(
-    url: str, queue: Queue, mine: asyncpg.Connection
+    postgres_url: str, queue: Queue, mine: asyncpg.Connection
 ) -> None:
-    name = "worker_" + table(url).split(".")[1]
+    name = "worker_" + table(postgres_url).split(".")[1]
     await mine.execute(f"CREATE ROLE {name} LOGIN")
     for part in ("jobs", "failed", "schema"):
-        await mine.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table(url, part)} TO {name}")
-    await mine.execute(f"GRANT USAGE ON {table(url, 'places')} TO {name}")
+        await mine.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table(postgres_url, part)} TO {name}")
+    await mine.execute(f"GRANT USAGE ON {table(postgres_url, 'places')} TO {name}")
 
-    async with connect(re.sub(r"//[^@]*@", f"//{name}@", url)) as limited:
+    async with connect(re.sub(r"//[^@]*@", f"//{name}@", postgres_url)) as limited:
         await limited.migrate()
         await limited.push(Note("x"))
         delivery = await limited.pop(timeout=5)
@@ -135,11 +135,11 @@ def test_a_released_step_never_changes() -> None:
 
 
 @pytest.mark.rule("LEASE-1", "DELAY-1")
-async def test_no_clock_but_the_servers_decides(url: str) -> None:
+async def test_no_clock_but_the_servers_decides(postgres_url: str) -> None:
     def broken() -> float:
         raise AssertionError("the store's own clock was not used")
 
-    backend = open_backend(url, StoreOptions(lease=60.0, clock=broken))
+    backend = open_backend(postgres_url, StoreOptions(lease=60.0, clock=broken))
     await backend.open()
     await backend.migrate()
     await backend.push([*messages(1), *messages(1, first=2, delay=60)])
@@ -167,7 +167,7 @@ async def test_names_compare_byte_by_byte(backend: PostgresBackend) -> None:
 
 @pytest.mark.rule("POP-7")
 async def test_an_idle_pop_sends_one_statement_a_second(
-    url: str, queue: Queue, mine: asyncpg.Connection
+    postgres_url: str, queue: Queue, mine: asyncpg.Connection
 ) -> None:
     await queue.pop(timeout=0.1)
     statements = _counted(queue)
@@ -196,9 +196,9 @@ def _counted(queue: Queue) -> Callable[[], int]:
 
 @pytest.mark.rule("POP-3", "DELAY-1")
 async def test_news_of_a_job_due_in_a_moment_wakes_a_waiting_pop_for_it(
-    url: str, queue: Queue, mine: asyncpg.Connection
+    postgres_url: str, queue: Queue, mine: asyncpg.Connection
 ) -> None:
-    async with connect(url) as waiting:
+    async with connect(postgres_url) as waiting:
         await listening(waiting, mine)
         popping = asyncio.create_task(waiting.pop(timeout=10))
         await asyncio.sleep(0.03)  # it must be waiting, and there is nothing to see that by
@@ -227,15 +227,15 @@ async def test_a_batch_of_jobs_due_now_and_later_wakes_a_waiting_pop_at_once(
 
 @pytest.mark.rule("POP-6", "CALL-1")
 async def test_what_a_sweep_reserved_when_its_reply_was_lost_is_given_back(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
+    postgres_url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
     await backend.push(messages(3))
     for _ in range(3):
         async with mine.transaction():
             # The sweep's first statement waits here until it is cancelled; afterwards it runs to its end.
-            await mine.execute(f"LOCK TABLE {table(url)} IN ACCESS EXCLUSIVE MODE")
+            await mine.execute(f"LOCK TABLE {table(postgres_url)} IN ACCESS EXCLUSIVE MODE")
             sweeping = asyncio.create_task(backend.pop(["default"], 2))
-            await eventually(lambda: _waits_for_a_lock(url))
+            await eventually(lambda: _waits_for_a_lock(postgres_url))
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)
 
@@ -247,12 +247,13 @@ async def test_what_a_sweep_reserved_when_its_reply_was_lost_is_given_back(
         await eventually(all_back)
 
 
-async def _waits_for_a_lock(url: str) -> bool:
+async def _waits_for_a_lock(postgres_url: str) -> bool:
     connection = await asyncpg.connect(postgres.url())
     try:
         return bool(
             await connection.fetchval(
-                "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::regclass", table(url)
+                "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = $1::regclass",
+                table(postgres_url),
             )
         )
     finally:
@@ -302,7 +303,7 @@ async def test_a_pooler_that_swallows_settings_is_recognised_by_its_lost_stateme
 
 @pytest.mark.usefixtures("pgbouncer_reachable")
 @pytest.mark.rule("PUSH-3", "POP-5")
-async def test_many_connections_share_pgbouncers_few(url: str) -> None:
+async def test_many_connections_share_pgbouncers_few(postgres_url: str) -> None:
     through = pgbouncer.fresh_url()
     backends = [backend_on(through) for _ in range(12)]
     for backend in backends:

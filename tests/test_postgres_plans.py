@@ -39,12 +39,12 @@ def buffers(text: str) -> int:
 
 @pytest.mark.rule("POP-8")
 async def test_a_pop_reads_its_indexes_and_never_the_backlog(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
+    postgres_url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
     pop = (["high", "default"], ["-1"] * 2, ["-inf"] * 2, ["true"] * 2, 10, 1, 60.0)
     touched = []
     for backlog in (1_000, 60_000):
-        await fill(mine, url, backlog)
+        await fill(mine, postgres_url, backlog)
 
         text = await plan(backend, backend._sql.sweep, *pop)
 
@@ -58,9 +58,9 @@ async def test_a_pop_reads_its_indexes_and_never_the_backlog(
 
 @pytest.mark.rule("POP-8")
 async def test_a_claim_between_two_sweeps_reads_only_what_it_takes(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
+    postgres_url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
-    await fill(mine, url, 20_000)
+    await fill(mine, postgres_url, 20_000)
 
     text = await plan(backend, backend._sql.claim, ["high", "default"], ["-1", "500"], 10, 1, 60.0)
 
@@ -72,9 +72,9 @@ async def test_a_claim_between_two_sweeps_reads_only_what_it_takes(
 
 @pytest.mark.rule("POP-8")
 async def test_settling_finds_each_job_by_its_key(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
+    postgres_url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
-    await fill(mine, url, 20_000)
+    await fill(mine, postgres_url, 20_000)
     keys = (["default"] * 3, [f"{number:032x}" for number in range(3)], ["1", "2", "3"])
 
     for statement, arguments in (
@@ -89,10 +89,10 @@ async def test_settling_finds_each_job_by_its_key(
 
 @pytest.mark.rule("FAIL-2")
 async def test_every_page_of_failed_jobs_reads_its_own_index(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
+    postgres_url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
     await mine.execute(
-        f"""INSERT INTO {table(url, "failed")}
+        f"""INSERT INTO {table(postgres_url, "failed")}
         SELECT md5(n::text), 'job' || n % 7, 'queue' || n % 5, '', 1, 0, 'error', '', '', '', NULL, n, '', ''
         FROM generate_series(1, 20000) n"""
     )
@@ -105,10 +105,10 @@ async def test_every_page_of_failed_jobs_reads_its_own_index(
         assert "Sort" not in text
 
 
-async def fill(connection: asyncpg.Connection, url: str, count: int) -> None:
-    await connection.execute(f"TRUNCATE {table(url)}")
+async def fill(connection: asyncpg.Connection, postgres_url: str, count: int) -> None:
+    await connection.execute(f"TRUNCATE {table(postgres_url)}")
     await connection.execute(
-        f"""INSERT INTO {table(url)} (queue, id, payload, state, ready_at)
+        f"""INSERT INTO {table(postgres_url)} (queue, id, payload, state, ready_at)
         SELECT 'default', md5(n::text), '\\x00', n % 2, n + 1e10 * (n % 2)
         FROM generate_series(1, {count * 2}) n ORDER BY n"""
     )
@@ -119,7 +119,7 @@ async def fill(connection: asyncpg.Connection, url: str, count: int) -> None:
 
 @pytest.mark.rule("POP-8")
 async def test_dead_rows_pinned_by_an_old_snapshot_are_not_read_again(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
+    postgres_url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
     async with mine.transaction(isolation="repeatable_read"):
         await mine.fetchval("SELECT count(*) FROM pg_class")
@@ -140,8 +140,10 @@ async def test_dead_rows_pinned_by_an_old_snapshot_are_not_read_again(
 
 
 @pytest.mark.rule("POP-2", "POP-8")
-async def test_a_job_that_went_back_behind_the_mark_is_found(url: str, backend: PostgresBackend) -> None:
-    other = backend_on(url)
+async def test_a_job_that_went_back_behind_the_mark_is_found(
+    postgres_url: str, backend: PostgresBackend
+) -> None:
+    other = backend_on(postgres_url)
     await other.open()
     await backend.push(messages(6))
     held = await other.pop(["default"], 2)
@@ -162,7 +164,7 @@ async def test_a_job_that_went_back_behind_the_mark_is_found(url: str, backend: 
 
 @pytest.mark.rule("POP-8")
 async def test_a_push_that_commits_late_is_found(
-    url: str, backend: PostgresBackend, mine: asyncpg.Connection
+    postgres_url: str, backend: PostgresBackend, mine: asyncpg.Connection
 ) -> None:
     transaction = mine.transaction()
     await transaction.start()
@@ -229,8 +231,10 @@ def test_a_busy_queue_is_claimed_from_between_two_sweeps() -> None:
 
 
 @pytest.mark.rule("DELAY-1", "LEASE-2")
-async def test_a_queue_that_never_runs_dry_still_gives_what_fell_due_and_what_was_lost(url: str) -> None:
-    backend = backend_on(url, lease=0.3)
+async def test_a_queue_that_never_runs_dry_still_gives_what_fell_due_and_what_was_lost(
+    postgres_url: str,
+) -> None:
+    backend = backend_on(postgres_url, lease=0.3)
     await backend.open()
     await backend.migrate()
     await backend.push([*messages(1), *messages(1, first=2, delay=0.2)])

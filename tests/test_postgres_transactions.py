@@ -84,8 +84,10 @@ async def test_a_connection_to_another_database_is_refused(queue: Queue, mine: a
 
 
 @pytest.mark.rule("PUSH-8", "POP-3")
-async def test_the_commit_wakes_a_waiting_worker(queue: Queue, url: str, mine: asyncpg.Connection) -> None:
-    async with connect(url) as waiting:
+async def test_the_commit_wakes_a_waiting_worker(
+    queue: Queue, postgres_url: str, mine: asyncpg.Connection
+) -> None:
+    async with connect(postgres_url) as waiting:
         await listening(waiting, mine)
         delays = []
         for _ in range(9):
@@ -102,5 +104,5 @@ async def test_the_commit_wakes_a_waiting_worker(queue: Queue, url: str, mine: a
     assert sorted(delays)[4] < 0.5, "the median came by polling"
 
 
-def _sqlalchemy_url(url: str) -> str:
-    return url.replace("postgresql://", "postgresql+asyncpg://", 1)
+def _sqlalchemy_url(postgres_url: str) -> str:
+    return postgres_url.replace("postgresql://", "postgresql+asyncpg://", 1)

@@ -32,12 +32,10 @@ class FastStream(Contender):
         """Run a subscriber."""
         broker = self._connected()
 
-        @broker.subscriber(  # type: ignore[untyped-decorator]  # a peer is installed where it runs only
-            self._queue, channel=Channel(prefetch_count=CONCURRENCY)
-        )
         async def noop(data: str) -> None:
             self.handled()
 
+        broker.subscriber(self._queue, channel=Channel(prefetch_count=CONCURRENCY))(noop)
         await broker.start()
         await asyncio.Event().wait()
 

@@ -23,20 +23,20 @@ def pgbouncer_reachable() -> None:
 
 
 @pytest.fixture
-def url(reachable: None) -> str:
+def postgres_url(reachable: None) -> str:
     return postgres.fresh_url()
 
 
 @pytest.fixture
-async def queue(url: str) -> AsyncIterator[Queue]:
-    async with connect(url) as queue:
+async def queue(postgres_url: str) -> AsyncIterator[Queue]:
+    async with connect(postgres_url) as queue:
         await queue.migrate()
         yield queue
 
 
 @pytest.fixture
-async def backend(url: str) -> AsyncIterator[PostgresBackend]:
-    backend = backend_on(url)
+async def backend(postgres_url: str) -> AsyncIterator[PostgresBackend]:
+    backend = backend_on(postgres_url)
     await backend.open()
     await backend.migrate()
     yield backend
