@@ -133,7 +133,8 @@ class RedisCluster:
     def is_whole(self, node: RedisServer) -> bool:
         """Say whether a node sees all others and every slot served."""
         info: bytes = node.run("CLUSTER", "INFO")
-        return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
+        told = (b"cluster_state:ok", b"cluster_known_nodes:3", b"cluster_slots_ok:16384")
+        return all(each in info for each in told)
 
 
 class SentinelGroup:

@@ -39,7 +39,7 @@ async def main(url: str, directory: str, name: str, skew: float) -> None:
     async with connect(url, clock=lambda: time.time() + skew, lease=15, call_timeout=30) as queue:
         worker = Worker(queue, handlers, scheduler=Scheduler(queue, [schedule()]))
         working = asyncio.create_task(worker.run())
-        while not worker.health().running:
+        while not worker.health().running and not working.done():
             await asyncio.sleep(0)
         (Path(directory) / f"ready-{name}").touch()
         while not (Path(directory) / "stop").exists():
